@@ -1,0 +1,52 @@
+"""Adaptive decentralised federated learning for generalised linear models.
+
+Start with `DecentralizedGLM`, `ClientData` and `Network`; `simulate` and `networks` make examples.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    from adfl_stats import _kernels as _kernels
+except ImportError as error:  # pragma: no cover - only in a broken install
+    raise ImportError(
+        "adfl_stats cannot find its compiled kernel. Install the package with a C compiler at hand "
+        "(pip install .); from a source folder use: pip install -e ."
+    ) from error
+
+from adfl_stats import networks, simulate
+from adfl_stats.data import ClientData
+from adfl_stats.errors import (
+    AdflWarning,
+    ConditionWarning,
+    ConvergenceWarning,
+    DivergenceError,
+    NetworkWarning,
+)
+from adfl_stats.methods import ADFL, DFL, Bridge
+from adfl_stats.model import DecentralizedGLM
+from adfl_stats.network import Network
+from adfl_stats.results import Results
+from adfl_stats.storage import load
+
+try:
+    __version__ = version("adfl-stats")
+except PackageNotFoundError:  # pragma: no cover - a source tree that was never installed
+    __version__ = "0+unknown"
+
+__all__ = [
+    "ADFL",
+    "DFL",
+    "AdflWarning",
+    "Bridge",
+    "ClientData",
+    "ConditionWarning",
+    "ConvergenceWarning",
+    "DecentralizedGLM",
+    "DivergenceError",
+    "Network",
+    "NetworkWarning",
+    "Results",
+    "load",
+    "networks",
+    "simulate",
+]

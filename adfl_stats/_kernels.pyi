@@ -1,0 +1,57 @@
+import numpy as np
+from numpy.typing import NDArray
+
+HAS_OPENMP: bool
+MEAN: int
+MEDIAN: int
+
+def instruction_set(lanes: int = -1) -> str: ...
+
+class Mixing:
+    n_clients: int
+    rule: int
+    widest: int
+    def __init__(
+        self,
+        indptr: NDArray[np.int64],
+        indices: NDArray[np.int64],
+        weights: NDArray[np.float64],
+        rule: int = 0,
+    ) -> None: ...
+
+class Loss:
+    n_clients: int
+    n_columns: int
+    outputs: int
+    flops: float
+
+class RowLoss(Loss):
+    def __init__(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[np.float64],
+        offsets: NDArray[np.int64],
+        totals: NDArray[np.float64],
+        family: int,
+        par: float = 0.0,
+        outputs: int = 1,
+        shift: NDArray[np.float64] | None = None,
+        row_weights: NDArray[np.float64] | None = None,
+        metric: NDArray[np.float64] | None = None,
+    ) -> None: ...
+
+class GramLoss(Loss):
+    def __init__(self, S: NDArray[np.float64], b: NDArray[np.float64]) -> None: ...
+
+def combine(mixing: Mixing, theta: NDArray[np.float64], out: NDArray[np.float64]) -> None: ...
+def gradient(loss: Loss, theta: NDArray[np.float64], out: NDArray[np.float64], threads: int = 1) -> None: ...
+def rounds(
+    mixing: Mixing,
+    loss: Loss,
+    theta: NDArray[np.float64],
+    steps: NDArray[np.float64],
+    n_rounds: int,
+    moved: NDArray[np.float64],
+    limits: NDArray[np.float64],
+    threads: int = 1,
+) -> int: ...

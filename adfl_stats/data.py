@@ -1,0 +1,298 @@
+"""What each client holds: the only door through which user data enter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from formulaic import Formula
+from numpy.typing import ArrayLike, NDArray
+
+from adfl_stats._validation import finite_float64, listing, one_of
+
+__all__ = ["ClientData"]
+
+Array = NDArray[np.float64]
+BLOCK_ROWS = 8192
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClientData:
+    """Rows of all clients, grouped by client; built by `from_frame` or `from_arrays`.
+
+    Attributes
+    ----------
+    X : ndarray (N, p)
+        Design matrix, C order, float64, a read-only view of the user's array where possible.
+    y : ndarray (N,)
+        Response; class codes 0, 1, ... where `classes` is given.
+    offsets : ndarray (M + 1,) of int64
+        Client m holds rows ``offsets[m]:offsets[m + 1]``.
+    labels : pandas.Index
+        The clients' names, in the order of their rows.
+    names : list of str
+        The columns of `X`.
+    shift : ndarray (N,) or None
+        Offset plus log exposure, added to the linear predictor.
+    row_weights : ndarray (N,) or None
+        Observation weights; a client's loss is its weighted mean.
+    classes : tuple or None
+        The levels of a categorical response, the first being the reference.
+    spec : formulaic ModelSpec or None
+        How a frame becomes `X`, for predictions.
+    n_dropped : int
+        Rows left out because of missing values (``missing="drop"``).
+    """
+
+    X: Array
+    y: Array
+    offsets: NDArray[np.int64]
+    labels: pd.Index
+    names: list[str]
+    y_name: str = "y"
+    client_name: str = "client"
+    shift: Array | None = None
+    row_weights: Array | None = None
+    classes: tuple[Any, ...] | None = None
+    spec: Any = None
+    n_dropped: int = 0
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: ArrayLike | pd.DataFrame,
+        y: ArrayLike,
+        client: ArrayLike,
+        names: Sequence[str] | None = None,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> ClientData:
+        """Build from arrays with one client label per row.
+
+        No copy of `X` is made when it is C-contiguous float64 with the rows of each client together;
+        read-only arrays and memory maps are fine.
+
+        Parameters
+        ----------
+        X : array (N, p) or DataFrame
+            Design matrix, with its constant column if there is to be one.
+        y : array (N,)
+            Response: numbers, or labels of classes.
+        client : array (N,)
+            The client each row belongs to.
+        names : sequence of str, optional
+            Names of the columns; by default those of the frame, or x1, x2, ...
+        offset, exposure : array (N,), optional
+            Added to the linear predictor, `exposure` in logs.
+        weights : array (N,), optional
+            Observation weights, positive.
+        """
+        columns = list(names) if names is not None else _column_names(X)
+        matrix = finite_float64(X, "X", 2)
+        n, p = matrix.shape
+        if p == 0 or n == 0:
+            raise ValueError(f"X has shape {matrix.shape}; at least one row and one column are wanted")
+        if len(columns) != p or len(set(columns)) != p:
+            raise ValueError(f"names has {len(set(columns))} distinct entries for {p} columns of X")
+        response, classes = _response(y)
+        codes, labels = _clients(client)
+        shift = _shift(offset, exposure, n)
+        row_weights = None if weights is None else _positive(weights, "weights", n)
+        for name, part in (("y", response), ("client", codes)):
+            if len(part) != n:
+                raise ValueError(f"{name} has {len(part)} entries, X has {n} rows; they must agree")
+        if np.any(np.diff(codes) < 0):
+            order = np.argsort(codes, kind="stable")
+            matrix, response, codes = matrix[order], response[order], codes[order]
+            shift = None if shift is None else shift[order]
+            row_weights = None if row_weights is None else row_weights[order]
+        offsets = np.searchsorted(codes, np.arange(len(labels) + 1)).astype(np.int64)
+        return cls(
+            X=_frozen(matrix),
+            y=_frozen(response),
+            offsets=_frozen(offsets),
+            labels=labels,
+            names=[str(name) for name in columns],
+            y_name=str(getattr(y, "name", None) or "y"),
+            client_name=str(getattr(client, "name", None) or "client"),
+            shift=None if shift is None else _frozen(shift),
+            row_weights=None if row_weights is None else _frozen(row_weights),
+            classes=classes,
+        )
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        formula: str,
+        client: str,
+        *,
+        offset: str | None = None,
+        exposure: str | None = None,
+        weights: str | None = None,
+        missing: str = "raise",
+    ) -> ClientData:
+        """Build from a DataFrame, a formula and the name of the client column.
+
+        The specification is built once on all rows, so a client that lacks a level of a factor, or
+        whose covariate is centred by the formula, still has the columns of all the others.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            One row an observation.
+        formula : str
+            For example ``"y ~ x1 + C(group)"``; a constant is included unless ``- 1`` is written.
+        client : str
+            The column that says which client holds the row.
+        offset, exposure, weights : str, optional
+            Columns, as in `from_arrays`.
+        missing : {"raise", "drop"}
+            What to do with rows that have missing values in a column that is used.
+        """
+        one_of(missing, "missing", ("raise", "drop"))
+        parsed = Formula(formula)
+        if not hasattr(parsed, "lhs"):
+            raise ValueError(f"formula is {formula!r}; it needs a response, as in 'y ~ x1 + x2'")
+        extra = [column for column in (client, offset, exposure, weights) if column is not None]
+        used = sorted({str(v) for v in parsed.required_variables} | set(extra))
+        absent = [column for column in used if column not in frame.columns]
+        if absent:
+            raise ValueError(
+                f"the frame has no column {listing(absent)}, named by the formula or as client, offset, exposure "
+                f"or weights; its columns are {listing(frame.columns, 12)}"
+            )
+        holes = frame[used].isna()
+        dropped = int(holes.any(axis=1).sum())
+        if dropped:
+            counts = holes.sum()
+            if missing == "raise":
+                found = ", ".join(f"{name!r} ({int(k)})" for name, k in counts[counts > 0].items())
+                raise ValueError(
+                    f"the frame has missing values (NaN) in {found}: {dropped} rows. Impute them, or pass "
+                    "missing='drop' to leave these rows out"
+                )
+            frame = frame.loc[~holes.any(axis=1)]
+        design = parsed.rhs.get_model_matrix(frame, na_action="raise")
+        data = cls.from_arrays(
+            design.to_numpy(dtype=np.float64),
+            _formula_response(parsed, frame),
+            frame[client],
+            names=[str(name) for name in design.columns],
+            offset=None if offset is None else frame[offset],
+            exposure=None if exposure is None else frame[exposure],
+            weights=None if weights is None else frame[weights],
+        )
+        object.__setattr__(data, "spec", design.model_spec)
+        object.__setattr__(data, "n_dropped", dropped)
+        return data
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients M."""
+        return len(self.labels)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows N over all clients."""
+        return len(self.y)
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """Rows per client, n_m."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def totals(self) -> Array:
+        """Sum of the observation weights per client (n_m without weights), the divisor of its loss."""
+        if self.row_weights is None:
+            return self.sizes.astype(np.float64)
+        return np.add.reduceat(self.row_weights, self.offsets[:-1])
+
+    def blocks(self, m: int) -> Iterator[slice]:
+        """Yield slices of client m's rows, small enough for temporary arrays beside a memory map."""
+        for low in range(int(self.offsets[m]), int(self.offsets[m + 1]), BLOCK_ROWS):
+            yield slice(low, min(low + BLOCK_ROWS, int(self.offsets[m + 1])))
+
+    def __repr__(self) -> str:
+        low, high = int(self.sizes.min()), int(self.sizes.max())
+        rows = f"{low}" if low == high else f"{low} to {high}"
+        return f"ClientData({self.n_clients} clients, {rows} rows each, {len(self.names)} columns)"
+
+
+def _column_names(X: Any) -> list[str]:
+    if isinstance(X, pd.DataFrame):
+        return [str(name) for name in X.columns]
+    if np.ndim(X) != 2:
+        raise ValueError(f"X must have 2 dimensions (rows, columns), got shape {np.shape(X)}")
+    return [f"x{k + 1}" for k in range(np.shape(X)[1])]
+
+
+def _response(y: Any) -> tuple[Array, tuple[Any, ...] | None]:
+    """Return y as float64, and its classes where it holds labels instead of numbers."""
+    values = y if isinstance(y, (pd.Series, pd.Categorical)) else np.asarray(y)
+    if values.ndim != 1:
+        raise ValueError(f"y must have one dimension, got shape {values.shape}")
+    if pd.api.types.is_bool_dtype(values.dtype):
+        values = np.asarray(values, dtype=np.float64)
+    if not pd.api.types.is_numeric_dtype(values.dtype):
+        factor = pd.Categorical(values)
+        if (factor.codes < 0).any():
+            raise ValueError("y has missing labels; remove these rows or pass missing='drop'")
+        return factor.codes.astype(np.float64), tuple(factor.categories)
+    return finite_float64(values, "y", 1), None
+
+
+def _formula_response(parsed: Any, frame: pd.DataFrame) -> pd.Series:
+    text = str(parsed.lhs)
+    if text in frame.columns:
+        return frame[text]
+    column = parsed.lhs.get_model_matrix(frame, na_action="raise")
+    if column.shape[1] != 1:
+        raise ValueError(f"the response {text!r} gives {column.shape[1]} columns; one is wanted")
+    return pd.Series(np.asarray(column, dtype=np.float64)[:, 0], name=text)
+
+
+def _clients(client: Any) -> tuple[NDArray[np.int64], pd.Index]:
+    """Number the clients by first appearance."""
+    codes, labels = pd.factorize(client if isinstance(client, pd.Series) else np.asarray(client))
+    if (codes < 0).any():
+        raise ValueError(f"client has {int((codes < 0).sum())} missing labels; every row needs its client")
+    return codes.astype(np.int64, copy=False), pd.Index(labels)
+
+
+def _shift(offset: Any, exposure: Any, n: int) -> Array | None:
+    if offset is None and exposure is None:
+        return None
+    total = np.zeros(n)
+    if offset is not None:
+        total += _of_length(finite_float64(offset, "offset", 1), "offset", n)
+    if exposure is not None:
+        total += np.log(_positive(exposure, "exposure", n))
+    return total
+
+
+def _positive(value: Any, name: str, n: int) -> Array:
+    found = _of_length(finite_float64(value, name, 1), name, n)
+    if (found <= 0).any():
+        raise ValueError(f"{name} must be positive; row {int(np.argmax(found <= 0))} has {found.min():g}")
+    return found
+
+
+def _of_length(found: Array, name: str, n: int) -> Array:
+    if len(found) != n:
+        raise ValueError(f"{name} has {len(found)} entries, X has {n} rows; they must agree")
+    return found
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only view; the user's own array keeps its flags."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,108 @@
+"""What to say of the data before a fit: dependent columns, clients without a minimum of their own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from adfl_stats._validation import listing
+from adfl_stats.data import ClientData
+from adfl_stats.errors import ConditionWarning
+from adfl_stats.families import Family
+
+__all__ = ["check_design", "separated_clients", "warn_of_clients"]
+
+# Multiply-adds the search for separated clients may cost.
+SEARCH_BUDGET = 5e9
+
+
+def check_design(data: ClientData) -> None:
+    """Raise ValueError naming the columns of X that are linear combinations of others."""
+    p = data.X.shape[1]
+    gram = np.zeros((p, p))
+    for m in range(data.n_clients):
+        for rows in data.blocks(m):
+            gram += data.X[rows].T @ data.X[rows]
+    norms = np.sqrt(np.diag(gram))
+    if (norms == 0).any():
+        zero = [data.names[k] for k in np.flatnonzero(norms == 0)]
+        raise ValueError(f"the columns {listing(zero)} of X are zero in every row; leave them out")
+    # The diagonal of R is the squared distance of a unit column from the span of those before it.
+    triangle, pivots = linalg.qr(gram / np.outer(norms, norms), mode="r", pivoting=True)
+    size = np.abs(np.diag(triangle))
+    if (size < 1e-11).any() or data.n_rows < p:
+        dependent = [data.names[k] for k in pivots[size < 1e-11]]
+        raise ValueError(
+            f"the columns of X are linearly dependent over all {data.n_rows} rows: {listing(dependent)} can be "
+            "written by the others. Leave them out"
+        )
+
+
+def warn_of_clients(data: ClientData, family: Family) -> None:
+    """Warn of clients whose own loss has no unique minimum, so that Condition 3 fails on them."""
+    short = data.sizes < data.X.shape[1]
+    if short.any():
+        _warn(
+            f"fewer rows than the {data.X.shape[1]} columns of X",
+            data.labels[short],
+            "their data count, but their own loss is flat in some directions",
+        )
+    if family.name == "binomial":
+        apart = separated_clients(data, ~short)
+        if len(apart):
+            _warn(
+                "a response that their covariates separate perfectly",
+                apart,
+                "their own estimate is infinite; the network's is not",
+            )
+
+
+def _warn(what: str, clients: Sequence[Any], meaning: str) -> None:
+    warnings.warn(
+        f"{len(clients)} client(s) have {what}: {listing(clients)}. Condition 3 (local strong convexity) fails there: "
+        f"{meaning}",
+        ConditionWarning,
+        stacklevel=4,
+    )
+
+
+def separated_clients(data: ClientData, among: NDArray[np.bool_]) -> list[Any]:
+    """Return the labels of clients whose 0/1 response a linear predictor separates.
+
+    A client is named only with a certificate: a predictor, found by a few Newton steps on its own
+    data, whose sign tells the response of every row. The smallest clients are searched first, within
+    a budget of work; large ones are hardly ever separated.
+    """
+    p = data.X.shape[1]
+    found, cost = [], 0.0
+    for m in np.argsort(data.sizes, kind="stable"):
+        cost += 12.0 * data.sizes[m] * p * p
+        if cost > SEARCH_BUDGET:
+            break
+        rows = slice(int(data.offsets[m]), int(data.offsets[m + 1]))
+        if among[m] and _is_separated(data.X[rows], data.y[rows]):
+            found.append(m)
+    return [data.labels[m] for m in sorted(found)]
+
+
+def _is_separated(X: NDArray[np.float64], y: NDArray[np.float64]) -> bool:
+    if not np.isin(y, (0.0, 1.0)).all():
+        return False
+    if y.min() == y.max():
+        return True
+    sign = 2.0 * y - 1.0
+    theta = np.zeros(X.shape[1])
+    for _ in range(10):
+        mean = 1.0 / (1.0 + np.exp(-np.clip(X @ theta, -30.0, 30.0)))
+        curvature = (X * (mean * (1.0 - mean))[:, None]).T @ X
+        # A trace of ridge keeps the step defined when the means have run to 0 and 1.
+        curvature[np.diag_indices_from(curvature)] += 1e-8 * np.trace(X.T @ X) / len(theta)
+        theta = theta + linalg.solve(curvature, X.T @ (y - mean), assume_a="sym")
+        if np.all(sign * (X @ theta) > 0.0):
+            return True
+    return False

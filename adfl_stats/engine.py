@@ -1,0 +1,320 @@
+"""Rounds in chunks: schedules, traces, stopping and divergence.
+
+Three ways to run, from the arguments of ``fit``:
+
+- `rounds` given: exactly that many rounds of the paper's recursion at one step;
+- a step but no `rounds`: the same recursion until its numerical error is small, or has stopped
+  falling;
+- neither: constant-and-cut in coordinates in which the pooled curvature is the identity. The clients
+  would agree on these coordinates by gossip once, before the run; they change the path, not the limit
+  as the step tends to zero. The paper's schedule is not public: this one is ours.
+
+The numerical error is counted in standard errors of the estimate: how far the mean over clients is
+from the solution of the weighted estimating equation (one Newton step away), plus how far the
+clients are from their mean. Both are the worst over the coefficients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from adfl_stats import _kernels
+from adfl_stats.errors import DivergenceError
+from adfl_stats.evaluation import Evaluation, evaluate
+from adfl_stats.problem import Problem
+
+__all__ = ["NumericalError", "Plan", "Run", "iterate", "numerical_error", "sandwich"]
+
+Array = NDArray[np.float64]
+
+# A move this many times the first one cannot belong to a run that converges.
+BLOW_UP = 1e4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to run: see the module's notes.
+
+    Attributes
+    ----------
+    step : float or None
+        The learning rate alpha; None chooses it from the largest curvature.
+    rounds : int or None
+        Rounds per stage; None runs until the numerical error is below `tolerance`.
+    tolerance : float
+        Wanted numerical error in standard errors.
+    max_rounds : int
+        Where a run without `rounds` gives up.
+    progress : bool
+        Whether to show a bar.
+    """
+
+    step: float | None = None
+    rounds: int | None = None
+    tolerance: float = 0.05
+    max_rounds: int = 20_000
+    progress: bool = False
+
+    def loosened(self) -> Plan:
+        """Return the plan of an intermediate stage, whose estimate is only a start for the next."""
+        return Plan(self.step, self.rounds, max(self.tolerance, 0.5), self.max_rounds, self.progress)
+
+
+@dataclass(frozen=True)
+class NumericalError:
+    """Optimisation and consensus error, in standard errors."""
+
+    optimisation: float
+    consensus: float
+
+    @property
+    def total(self) -> float:
+        """Their sum, which the stopping rule looks at."""
+        return self.optimisation + self.consensus
+
+
+@dataclass
+class Run:
+    """The state after some rounds, and how it got there."""
+
+    theta: Array
+    step: float
+    rounds: int = 0
+    trace: list[dict[str, float]] = field(default_factory=list)
+
+    def record(self, moved: float) -> None:
+        """Add a line to the trace."""
+        consensus = float(np.sqrt(self.theta.var(axis=0).sum()))
+        self.trace.append({"round": self.rounds, "step": self.step, "moved": float(moved), "consensus": consensus})
+
+
+class _Loop:
+    """The kernel's rounds with a watch on divergence; the state is that of a `Run`."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        run: Run,
+        factors: Array,
+        mixing: _kernels.Mixing,
+        metric: Array | None,
+        bar: Any,
+    ) -> None:
+        self.problem, self.run, self.factors, self.mixing, self.bar = problem, run, factors, mixing, bar
+        self.loss = problem.loss(metric)
+        self.limit = np.inf
+
+    def advance(self, rounds: int) -> bool:
+        """Do `rounds` rounds; return False, with the state spoilt, where the iteration blows up."""
+        run = self.run
+        done = 0
+        while done < rounds:
+            # The first round alone sets the size that later moves are compared with.
+            chunk = 1 if np.isinf(self.limit) else rounds - done
+            moved = np.empty((chunk, 1))
+            steps = np.ascontiguousarray((run.step * self.factors)[:, None])
+            n = _kernels.rounds(
+                self.mixing,
+                self.loss,
+                run.theta[:, None, :],
+                steps,
+                chunk,
+                moved,
+                np.array([self.limit]),
+                self.problem.threads,
+            )
+            run.rounds += n
+            done += n
+            last = moved[n - 1, 0]
+            if not last <= self.limit:
+                return False
+            if np.isinf(self.limit):
+                self.limit = BLOW_UP * last + 1e-6 * (1.0 + float(np.abs(run.theta).max()))
+            if self.bar is not None:
+                self.bar.update(n)
+        run.record(last)
+        return True
+
+
+def iterate(
+    problem: Problem, start: Array, weights: Array, plan: Plan, *, median: bool = False, label: str = ""
+) -> Run:
+    """Run weighted DFL, equation (4.1), from `start` (M, P) with client weights omega_m.
+
+    Parameters
+    ----------
+    problem : Problem
+        Data, network and family.
+    start : ndarray (M, P)
+        One row a client.
+    weights : ndarray (M,)
+        omega_m in [0, 1].
+    plan : Plan
+        Step, rounds and stopping.
+    median : bool
+        Combine by the coordinate-wise median instead of the mean. Such a run has no smooth limit to
+        measure a numerical error against: without `rounds` it follows a fixed schedule.
+    label : str
+        Shown by the progress bar.
+    """
+    factors = weights * problem.sizes
+    mixing = problem.median_mixing if median else problem.mixing
+    theta = np.array(start, dtype=np.float64, order="C")
+    centre = theta.mean(axis=0)
+    bar = _bar(plan, label)
+    try:
+        if plan.rounds is not None or plan.step is not None:
+            step = safe_step(problem, centre, factors) if plan.step is None else plan.step
+            loop = _Loop(problem, Run(theta, step), factors, mixing, None, bar)
+            if plan.rounds is not None:
+                _exactly(loop, plan.rounds)
+            elif median:
+                _exactly(loop, 300)
+            else:
+                _until_small(loop, weights, plan)
+            return loop.run
+        metric = problem.metric(centre)
+        step = safe_step(problem, centre, factors, metric)
+        return _cautiously(problem, theta, step, factors, mixing, metric, weights, plan, median, bar)
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def safe_step(problem: Problem, theta: Array, factors: Array, metric: Array | None = None) -> float:
+    """Return one over the largest curvature of any client's weighted loss, half the stability limit."""
+    return 1.0 / float(np.max(factors * problem.curvatures(theta, metric)))
+
+
+def sandwich(found: Evaluation) -> tuple[Array, Array]:
+    """Return the inverse Hessian and the sandwich covariance H^-1 B H^-1."""
+    inverse = linalg.inv(found.hessian)
+    return inverse, inverse @ found.meat @ inverse.T
+
+
+def numerical_error(problem: Problem, theta: Array, weights: Array, inverse: Array, se: Array) -> NumericalError:
+    """Measure theta (M, P) against the weighted estimating equation, in units of `se`."""
+    centre = theta.mean(axis=0)
+    slope = problem.gradients(np.tile(centre, (problem.M, 1)))
+    newton = inverse @ (problem.total_weights(weights) @ slope) / problem.M
+    unit = np.maximum(se, 1e-10 * (1.0 + np.abs(centre)))
+    spread = np.sqrt(((theta - centre) ** 2).mean(axis=0))
+    return NumericalError(float(np.max(np.abs(newton) / unit)), float(np.max(spread / unit)))
+
+
+def _exactly(loop: _Loop, rounds: int) -> None:
+    """Do `rounds` rounds, with about a hundred lines of trace."""
+    chunk = max(1, rounds // 100)
+    while loop.run.rounds < rounds:
+        if not loop.advance(min(chunk, rounds - loop.run.rounds)):
+            raise _divergence(loop)
+
+
+def _until_small(loop: _Loop, weights: Array, plan: Plan) -> None:
+    """Run at one step until the numerical error is small, or no longer falls."""
+    previous = np.inf
+    chunk = 50
+    while loop.run.rounds < plan.max_rounds:
+        if not loop.advance(min(chunk, plan.max_rounds - loop.run.rounds)):
+            raise _divergence(loop)
+        error = _fresh_error(loop.problem, loop.run.theta, weights).total
+        if error <= plan.tolerance or error > 0.999 * previous:
+            return
+        previous, chunk = error, min(2 * chunk, 1000)
+
+
+def _cautiously(
+    problem: Problem,
+    start: Array,
+    step: float,
+    factors: Array,
+    mixing: _kernels.Mixing,
+    metric: Array,
+    weights: Array,
+    plan: Plan,
+    median: bool,
+    bar: Any,
+) -> Run:
+    """Run constant-and-cut, and again from the start with a smaller step if it blows up.
+
+    The bound behind the first step is only local for the Poisson and the gamma.
+    """
+    for _ in range(8):
+        loop = _Loop(problem, Run(start.copy(), step), factors, mixing, metric, bar)
+        if _median_schedule(loop) if median else _constant_and_cut(loop, weights, plan):
+            return loop.run
+        step /= 4.0
+    raise _divergence(loop)
+
+
+def _median_schedule(loop: _Loop) -> bool:
+    """Three phases of a hundred rounds at the step, a fourth and a sixteenth of it."""
+    for _ in range(3):
+        if not loop.advance(100):
+            return False
+        loop.run.step /= 4.0
+    return True
+
+
+def _constant_and_cut(loop: _Loop, weights: Array, plan: Plan) -> bool:
+    """Hold the step while that helps, cut it when it does not, stop when the error is small."""
+    problem, run = loop.problem, loop.run
+    trust = float(np.mean(problem.total_weights(weights)))
+    previous = NumericalError(np.inf, np.inf)
+    known: tuple[Array, Array] | None = None
+    while run.rounds < plan.max_rounds:
+        # One time constant of the slowest mode of the mean: its curvature is `trust` in this metric.
+        chunk = int(np.clip(np.ceil(1.0 / (run.step * trust)), 10, 500))
+        if not loop.advance(min(chunk, plan.max_rounds - run.rounds)):
+            return False
+        if known is None:
+            known = _bread_and_errors(problem, run.theta, weights)
+        error = numerical_error(problem, run.theta, weights, *known)
+        if error.total <= plan.tolerance:
+            known = _bread_and_errors(problem, run.theta, weights)
+            error = numerical_error(problem, run.theta, weights, *known)
+            if error.total <= plan.tolerance:
+                return True
+        settled = error.consensus > 0.8 * previous.consensus
+        at_rest = error.optimisation < 0.3 * error.consensus or error.optimisation > 0.8 * previous.optimisation
+        if settled and at_rest:
+            run.step *= float(np.clip(0.5 * plan.tolerance / error.total, 0.1, 0.5))
+            known = None
+            previous = NumericalError(np.inf, np.inf)
+        else:
+            previous = error
+    return True
+
+
+def _bread_and_errors(problem: Problem, theta: Array, weights: Array) -> tuple[Array, Array]:
+    found = evaluate(problem.data, problem.family, theta.mean(axis=0), problem.total_weights(weights))
+    inverse, covariance = sandwich(found)
+    return inverse, np.sqrt(np.diag(covariance))
+
+
+def _fresh_error(problem: Problem, theta: Array, weights: Array) -> NumericalError:
+    return numerical_error(problem, theta, weights, *_bread_and_errors(problem, theta, weights))
+
+
+def _divergence(loop: _Loop) -> DivergenceError:
+    problem, run = loop.problem, loop.run
+    safe = safe_step(problem, problem.start().mean(axis=0), loop.factors)
+    return DivergenceError(
+        f"the iteration diverged in round {run.rounds} at step={run.step:.4g}; steps up to {safe:.4g} are safe "
+        "here (one over the largest curvature of any client). Pass a smaller step, or step='auto'"
+    )
+
+
+def _bar(plan: Plan, label: str) -> Any:
+    if not plan.progress:
+        return None
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise ImportError("progress=True needs tqdm; install it with: pip install 'adfl-stats[study]'") from None
+    return tqdm(total=plan.rounds, desc=label or "rounds", unit="round", leave=False)

@@ -1,0 +1,201 @@
+"""One pass over the data at a common point: gradients, curvature, sandwich pieces, fit.
+
+Everything inference needs is gathered here, client by client and block by block, so that results can
+live without the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adfl_stats.data import ClientData
+from adfl_stats.families import Family
+
+__all__ = ["ClientMoments", "Evaluation", "client_moments", "evaluate", "score_statistics"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ClientMoments:
+    """Sums over one client's rows, divided by its total weight where they are means.
+
+    Attributes
+    ----------
+    gradient : ndarray (P,)
+        Mean gradient of the loss.
+    hessian, information : ndarray (P, P)
+        Mean observed and expected curvature.
+    meat : ndarray (P, P)
+        Sum over rows of the squared (weighted) scores over the squared total weight.
+    dispersion : float
+        Mean squared Pearson residual (1 where the family has no dispersion).
+    """
+
+    gradient: Array
+    hessian: Array
+    information: Array
+    meat: Array
+    dispersion: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The clients at a common point theta, combined with their total weights v_m.
+
+    Attributes
+    ----------
+    gradients : ndarray (M, P)
+        Each client's mean gradient.
+    scores : ndarray (M,)
+        Rao's score statistic of each client, n_m g' I_m^+ g / phi.
+    ranks : ndarray (M,)
+        Rank of each client's information: the degrees of freedom of its score statistic.
+    hessian, information : ndarray (P, P)
+        M^-1 sum_m v_m times the clients' observed and expected curvature.
+    meat, model_meat : ndarray (P, P)
+        Variance of the weighted mean gradient: from the rows' scores, and from the information (for
+        dispersion one).
+    scale : float
+        Dispersion: Pearson's, with N - P in the divisor, over the weighted clients.
+    """
+
+    gradients: Array
+    scores: Array
+    ranks: NDArray[np.int64]
+    hessian: Array
+    information: Array
+    meat: Array
+    model_meat: Array
+    scale: float
+
+
+def client_moments(data: ClientData, family: Family, theta: Array, m: int) -> ClientMoments:
+    """Return client m's sums at theta (P,)."""
+    p, q = data.X.shape[1], family.outputs
+    gradient, dispersion = np.zeros(p * q), 0.0
+    hessian, information, meat = np.zeros((p * q, p * q)), np.zeros((p * q, p * q)), np.zeros((p * q, p * q))
+    for rows in data.blocks(m):
+        X, y = data.X[rows], data.y[rows]
+        eta = linear_predictor(data, family, theta, rows)
+        residual = family.residual(eta, y)
+        weight = np.ones(len(y)) if data.row_weights is None else data.row_weights[rows]
+        scores = _times_rows(residual * (weight if residual.ndim == 1 else weight[:, None]), X)
+        gradient += scores.sum(axis=0)
+        meat += scores.T @ scores
+        hessian += _curvature_matrix(X, family.curvature(eta, y), weight)
+        information += _curvature_matrix(X, family.information(eta), weight)
+        if family.estimates_scale:
+            dispersion += float(weight @ family.dispersion_terms(eta, y))
+    total = data.totals[m]
+    return ClientMoments(
+        gradient / total,
+        hessian / total,
+        information / total,
+        meat / total**2,
+        dispersion / total if family.estimates_scale else 1.0,
+    )
+
+
+def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> Evaluation:
+    """Evaluate all clients at theta and combine them with total weights `weights` (v_m)."""
+    M, P = data.n_clients, len(theta)
+    gradients, raw_scores = np.zeros((M, P)), np.zeros(M)
+    ranks, dispersions = np.zeros(M, dtype=np.int64), np.zeros(M)
+    hessian, information, meat, model_meat = (np.zeros((P, P)) for _ in range(4))
+    for m in range(M):
+        found = client_moments(data, family, theta, m)
+        gradients[m], dispersions[m] = found.gradient, found.dispersion
+        raw_scores[m], ranks[m] = _score_statistic(found, data.totals[m])
+        hessian += weights[m] / M * found.hessian
+        information += weights[m] / M * found.information
+        meat += (weights[m] / M) ** 2 * found.meat
+        model_meat += (weights[m] / M) ** 2 / data.totals[m] * found.information
+    return Evaluation(
+        gradients=gradients,
+        scores=raw_scores / common_dispersion(family, dispersions),
+        ranks=ranks,
+        hessian=hessian,
+        information=information,
+        meat=meat,
+        model_meat=model_meat,
+        scale=_scale(family, dispersions, data.totals, weights, P),
+    )
+
+
+def score_statistics(data: ClientData, family: Family, thetas: Array) -> Array:
+    """Return each client's score statistic at its own row of `thetas` (M, P)."""
+    raw, dispersions = np.zeros(data.n_clients), np.zeros(data.n_clients)
+    for m, theta in enumerate(thetas):
+        found = client_moments(data, family, theta, m)
+        raw[m], dispersions[m] = _score_statistic(found, data.totals[m])[0], found.dispersion
+    return raw / common_dispersion(family, dispersions)
+
+
+def common_dispersion(family: Family, dispersions: Array) -> float:
+    """Return the dispersion all clients are measured by: the median of theirs.
+
+    A client's own residuals must not set its own scale, or a bad client would excuse itself.
+    """
+    return float(np.median(dispersions)) if family.estimates_scale else 1.0
+
+
+def linear_predictor(data: ClientData, family: Family, theta: Array, rows: slice) -> Array:
+    """Return eta on a slice of rows: (n,) for one output, (n, q) for the multinomial."""
+    eta = data.X[rows] @ theta.reshape(family.outputs, -1).T
+    if data.shift is not None:
+        eta += data.shift[rows, None]
+    return eta if family.name == "multinomial" else eta[:, 0]
+
+
+def curvature_matrices(data: ClientData, family: Family, theta: Array) -> Iterator[Array]:
+    """Yield, client by client, X'BX / total with the bounds B on the curvature along a run (p, p)."""
+    for m in range(data.n_clients):
+        total = np.zeros((data.X.shape[1], data.X.shape[1]))
+        for rows in data.blocks(m):
+            bound = family.curvature_bound(linear_predictor(data, family, theta, rows), data.y[rows])
+            weight = bound if data.row_weights is None else bound * data.row_weights[rows]
+            total += (data.X[rows] * weight[:, None]).T @ data.X[rows]
+        yield total / data.totals[m]
+
+
+def _times_rows(residual: Array, X: Array) -> Array:
+    """Return each row's score: residual times x, output by output."""
+    if residual.ndim == 1:
+        return X * residual[:, None]
+    return (residual[:, :, None] * X[:, None, :]).reshape(len(X), -1)
+
+
+def _curvature_matrix(X: Array, curvature: Array, weight: Array) -> Array:
+    if curvature.ndim == 1:
+        return (X * (curvature * weight)[:, None]).T @ X
+    p, q = X.shape[1], curvature.shape[1]
+    out = np.empty((q, p, q, p))
+    for j in range(q):
+        for k in range(j, q):
+            out[j, :, k] = (X * (curvature[:, j, k] * weight)[:, None]).T @ X
+            out[k, :, j] = out[j, :, k].T
+    return out.reshape(p * q, p * q)
+
+
+def _score_statistic(found: ClientMoments, total: float) -> tuple[float, int]:
+    """Return n g' I^+ g and the rank of I; the pseudo-inverse serves clients with n_m < P."""
+    values, vectors = np.linalg.eigh(found.information)
+    keep = values > values[-1] * len(values) * 1e-12
+    along = vectors[:, keep].T @ found.gradient
+    return float(total * np.sum(along**2 / values[keep])), int(keep.sum())
+
+
+def _scale(family: Family, dispersions: Array, totals: Array, weights: Array, P: int) -> float:
+    """Return the dispersion over the clients, each with its share of trust."""
+    if not family.estimates_scale:
+        return 1.0
+    # Trust is v_m relative to the client's size: pooled clean data have it equal to one everywhere.
+    trust = weights / totals
+    trust = trust / trust.max()
+    rows = float(trust @ totals)
+    return float((trust * totals) @ dispersions / max(rows - P, 1.0))

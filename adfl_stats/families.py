@@ -1,0 +1,225 @@
+"""Losses: what each family needs of y, its derivatives, and its statsmodels counterpart.
+
+A loss is half the squared error (Gaussian) or the negative log-likelihood per observation up to a
+term free of the parameters (the others), as a function of the linear predictor eta.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import statsmodels.api as sm
+from numpy.typing import NDArray
+
+from adfl_stats._validation import in_interval
+
+__all__ = ["FAMILY_NAMES", "Family", "resolve_family"]
+
+Array = NDArray[np.float64]
+
+# Codes and order are those of the kernel (blocks.h).
+_CODES = {"gaussian": 0, "binomial": 1, "poisson": 2, "gamma": 3, "negativebinomial": 4, "multinomial": 5}
+_LINKS = {
+    "gaussian": "identity",
+    "binomial": "logit",
+    "poisson": "log",
+    "gamma": "log",
+    "negativebinomial": "log",
+    "multinomial": "logit",
+}
+FAMILY_NAMES = tuple(_CODES)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family with its canonical or usual link.
+
+    Attributes
+    ----------
+    name : str
+        One of `FAMILY_NAMES`.
+    par : float
+        The negative binomial's alpha (variance mu + alpha mu^2); zero elsewhere.
+    outputs : int
+        Linear predictors per observation: classes minus one for the multinomial, else 1.
+    """
+
+    name: str
+    par: float = 0.0
+    outputs: int = 1
+
+    @property
+    def code(self) -> int:
+        """The kernel's number of this family."""
+        return _CODES[self.name]
+
+    @property
+    def link(self) -> str:
+        """Name of the link."""
+        return _LINKS[self.name]
+
+    @property
+    def estimates_scale(self) -> bool:
+        """Whether the dispersion is estimated (Gaussian, gamma) or known to be one."""
+        return self.name in ("gaussian", "gamma")
+
+    def mean(self, eta: Array) -> Array:
+        """Return E(y) at the linear predictor; for the multinomial all classes, shape (n, q + 1)."""
+        if self.name == "gaussian":
+            return eta
+        if self.name == "binomial":
+            return _logistic(eta)
+        if self.name == "multinomial":
+            return _softmax(eta)
+        return np.exp(np.clip(eta, -708.0, 709.0))
+
+    def residual(self, eta: Array, y: Array) -> Array:
+        """Return the derivative of the loss in eta, the score with its sign changed."""
+        mu = self.mean(eta)
+        if self.name == "gamma":
+            return 1.0 - y / mu
+        if self.name == "negativebinomial":
+            return (mu - y) / (1.0 + self.par * mu)
+        if self.name == "multinomial":
+            return mu[:, 1:] - (y[:, None] == np.arange(1, self.outputs + 1))
+        return mu - y
+
+    def curvature(self, eta: Array, y: Array) -> Array:
+        """Return the second derivative of the loss in eta; (n, q, q) for the multinomial.
+
+        This is the observed curvature, as in the paper's Omega_m; it depends on y for the gamma and
+        the negative binomial.
+        """
+        mu = self.mean(eta)
+        if self.name == "gaussian":
+            return np.ones_like(mu)
+        if self.name == "binomial":
+            return mu * (1.0 - mu)
+        if self.name == "poisson":
+            return mu
+        if self.name == "gamma":
+            return y / mu
+        if self.name == "negativebinomial":
+            return mu * (1.0 + self.par * y) / (1.0 + self.par * mu) ** 2
+        probability = mu[:, 1:]
+        outer = -probability[:, :, None] * probability[:, None, :]
+        diagonal = np.arange(self.outputs)
+        outer[:, diagonal, diagonal] += probability
+        return outer
+
+    def information(self, eta: Array) -> Array:
+        """Return the expected curvature: that of `curvature`, with y replaced by its mean."""
+        mu = self.mean(eta)
+        if self.name == "gamma":
+            return np.ones_like(mu)
+        if self.name == "negativebinomial":
+            return mu / (1.0 + self.par * mu)
+        return self.curvature(eta, mu)
+
+    def curvature_bound(self, eta: Array, y: Array) -> Array:
+        """Return, per observation, a bound on the curvature along a run that starts at eta.
+
+        Global for the Gaussian (1), binomial (1/4), multinomial (1/2) and negative binomial
+        ((1 + alpha y) / 4 alpha); for the Poisson and gamma, whose curvature has no bound, the larger
+        of its value at eta and at the saturated fit mu = y.
+        """
+        if self.name == "multinomial":
+            return np.full(len(y), 0.5)
+        if self.name in ("gaussian", "binomial"):
+            return np.full(len(y), 1.0 if self.name == "gaussian" else 0.25)
+        if self.name == "gamma":
+            return np.maximum(self.curvature(eta, y), 1.0)
+        start = np.maximum(self.mean(eta), y)
+        if self.name == "poisson":
+            return start
+        return np.minimum((1.0 + self.par * y) / (4.0 * self.par), np.maximum(start, 1.0))
+
+    def dispersion_terms(self, eta: Array, y: Array) -> Array:
+        """Return the squared Pearson residuals, whose mean estimates the dispersion."""
+        mu = self.mean(eta)
+        return (y - mu) ** 2 if self.name == "gaussian" else (y / mu - 1.0) ** 2
+
+    def statsmodels(self) -> Any:
+        """Return the statsmodels family instance, for log-likelihoods, deviances and oracles."""
+        families = sm.families
+        if self.name == "gamma":
+            return families.Gamma(link=families.links.Log())
+        if self.name == "negativebinomial":
+            return families.NegativeBinomial(alpha=self.par)
+        simple = {"gaussian": families.Gaussian, "binomial": families.Binomial, "poisson": families.Poisson}
+        if self.name not in simple:
+            raise ValueError("the multinomial has no statsmodels GLM family; its counterpart is MNLogit")
+        return simple[self.name]()
+
+    def check_response(self, y: Array) -> None:
+        """Raise ValueError where y lies outside the family's domain."""
+        wanted, bad = {
+            "gaussian": ("real numbers", np.zeros(len(y), dtype=bool)),
+            "binomial": ("values in [0, 1] (0/1, or shares of successes with weights=)", (y < 0) | (y > 1)),
+            "poisson": ("counts, that is values >= 0", y < 0),
+            "gamma": ("values > 0", y <= 0),
+            "negativebinomial": ("counts, that is values >= 0", y < 0),
+            "multinomial": (
+                f"class codes 0..{self.outputs}",
+                (y < 0) | (y > self.outputs) | (y != np.rint(y)),
+            ),
+        }[self.name]
+        if bad.any():
+            first = int(np.flatnonzero(bad)[0])
+            raise ValueError(
+                f"y is outside the domain of family {self.name!r}: {int(bad.sum())} value(s), the first is "
+                f"{y[first]:g} in row {first}. {self.name!r} wants {wanted}; recode y or choose another family"
+            )
+        if len(y) and y.min() == y.max():
+            raise ValueError(
+                f"y takes the single value {y[0]:g} in all {len(y)} rows: there is nothing to estimate. "
+                "Check the response column"
+            )
+
+
+def resolve_family(family: Any, classes: int = 0) -> Family:
+    """Turn a name, a statsmodels family instance or a `Family` into a `Family`.
+
+    Parameters
+    ----------
+    family : str, statsmodels family instance or Family
+        Strings are the names in `FAMILY_NAMES`; ``"negativebinomial"`` by name has alpha = 1, as in
+        statsmodels.
+    classes : int
+        Number of classes of y; used by the multinomial.
+    """
+    if isinstance(family, Family):
+        return family
+    if isinstance(family, str):
+        name = family.lower().replace("_", "").replace(" ", "")
+        if name not in _CODES:
+            raise ValueError(f"family is {family!r}; choose one of {', '.join(map(repr, FAMILY_NAMES))}")
+        if name == "multinomial":
+            if classes < 2:
+                raise ValueError(f"family 'multinomial' needs y with at least 2 classes, found {classes}")
+            return Family(name, outputs=classes - 1)
+        return Family(name, par=1.0 if name == "negativebinomial" else 0.0)
+    if isinstance(family, type) and issubclass(family, sm.families.Family):
+        raise TypeError(f"family is the class {family.__name__}; pass an instance, {family.__name__}()")
+    name = type(family).__name__.lower()
+    if not isinstance(family, sm.families.Family) or name not in _CODES:
+        raise ValueError(f"family is {family!r}; choose one of {', '.join(map(repr, FAMILY_NAMES))}")
+    link = type(family.link).__name__.lower()
+    if link != _LINKS[name]:
+        have = ", ".join(f"{key} ({value})" for key, value in _LINKS.items())
+        raise ValueError(f"family {name!r} with the link {link!r} is not available; these are: {have}")
+    par = in_interval(family.alpha, "alpha", 0.0, np.inf, open_low=True) if name == "negativebinomial" else 0.0
+    return Family(name, par=par)
+
+
+def _logistic(eta: Array) -> Array:
+    return 1.0 / (1.0 + np.exp(-np.clip(eta, -708.0, 709.0)))
+
+
+def _softmax(eta: Array) -> Array:
+    full = np.column_stack([np.zeros(len(eta)), eta])
+    full -= full.max(axis=1, keepdims=True)
+    np.exp(full, out=full)
+    return full / full.sum(axis=1, keepdims=True)

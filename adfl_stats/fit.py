@@ -1,0 +1,94 @@
+"""What a fit leaves behind: plain arrays and words, without the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from adfl_stats.data import ClientData
+from adfl_stats.engine import NumericalError
+from adfl_stats.evaluation import Evaluation, linear_predictor
+from adfl_stats.families import Family
+from adfl_stats.network import Network
+
+__all__ = ["TRUST", "Fit", "goodness"]
+
+Array = NDArray[np.float64]
+
+# A client with less than this share of the largest weight counts as down-weighted.
+TRUST = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """The state of a `Results`; see there for the meaning of each."""
+
+    method: str
+    details: dict[str, Any]
+    family: Family
+    network: Network
+    theta: Array
+    weights: Array
+    total_weights: Array
+    evaluation: Evaluation
+    error: NumericalError
+    tolerance: float
+    trace: pd.DataFrame
+    step: float
+    rounds: int
+    total_rounds: int
+    sizes: NDArray[np.int64]
+    row_totals: Array
+    labels: pd.Index
+    columns: list[str]
+    classes: tuple[Any, ...] | None
+    y_name: str
+    client_name: str
+    llf: float
+    deviance: float
+    spec: Any = None
+
+    @property
+    def names(self) -> list[str]:
+        """The coefficients: columns of X, for the multinomial once per class after the first."""
+        if self.family.name != "multinomial" or self.classes is None:
+            return self.columns
+        return [f"{level}: {name}" for level in self.classes[1:] for name in self.columns]
+
+    @property
+    def trusted(self) -> NDArray[np.bool_]:
+        """The clients that are not down-weighted."""
+        return self.weights >= TRUST * self.weights.max()
+
+
+def goodness(data: ClientData, family: Family, params: Array, weights: Array, scale: float) -> tuple[float, float]:
+    """Return log-likelihood and deviance over the rows of the trusted clients.
+
+    As in statsmodels, the Gaussian log-likelihood has its variance profiled out.
+    """
+    trusted = weights >= TRUST * weights.max()
+    known = None if family.name == "multinomial" else family.statsmodels()
+    llf = deviance = total = 0.0
+    for m in np.flatnonzero(trusted):
+        total += float(data.totals[m])
+        for rows in data.blocks(int(m)):
+            y, mu = data.y[rows], family.mean(linear_predictor(data, family, params, rows))
+            weight = np.ones(len(y)) if data.row_weights is None else data.row_weights[rows]
+            if known is None:
+                llf += float(weight @ np.log(mu[np.arange(len(y)), y.astype(int)]))
+                continue
+            deviance += float(known.deviance(y, mu, var_weights=weight))
+            if family.name == "gaussian":
+                llf += 0.5 * float(np.log(weight).sum())
+            else:
+                llf += float(known.loglike(y, mu, var_weights=weight, scale=scale))
+    if known is None:
+        return llf, -2.0 * llf
+    if family.name == "gaussian":
+        count = float(data.sizes[trusted].sum())
+        llf -= 0.5 * count * (np.log(2.0 * np.pi * deviance / total) + 1.0) if deviance > 0 else -np.inf
+    return llf, deviance

@@ -1,0 +1,70 @@
+"""Decentralised federated learning, plain and with given weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from adfl_stats._validation import listing
+from adfl_stats.engine import Plan, iterate
+from adfl_stats.methods._base import Outcome, initial_estimates
+from adfl_stats.problem import Problem
+
+__all__ = ["DFL"]
+
+
+@dataclass(frozen=True, eq=False)
+class DFL:
+    """Standard DFL, equation (3.1), or weighted DFL, equation (4.1), with given weights.
+
+    Parameters
+    ----------
+    weights : array, Series, dict or None
+        omega_m in [0, 1] for each client: in the order of the data, or by label. With 1 for the clean
+        clients and 0 for the others this is the oracle's iteration. None gives every client weight 1.
+    init : array, results, method or None
+        Where to begin; see `ADFL`.
+    """
+
+    weights: Any = None
+    init: Any = None
+
+    @property
+    def name(self) -> str:
+        """Shown in summaries."""
+        return "DFL" if self.weights is None else "weighted DFL"
+
+    def estimate(self, problem: Problem, plan: Plan) -> Outcome:
+        """Run the recursion."""
+        weights = client_weights(self.weights, problem.data.labels)
+        theta, name, runs = initial_estimates(self.init, problem, plan)
+        run = iterate(problem, theta, weights, plan, label=self.name)
+        return Outcome(run.theta, weights, [*runs, run], {"start": name})
+
+
+def client_weights(weights: Any, labels: pd.Index) -> NDArray[np.float64]:
+    """Return one weight per client, in the order of `labels`."""
+    if weights is None:
+        return np.ones(len(labels))
+    if isinstance(weights, Mapping):
+        weights = pd.Series(weights)
+    if isinstance(weights, pd.Series):
+        absent = [label for label in labels if label not in weights.index]
+        if absent:
+            raise ValueError(f"weights lacks the clients {listing(absent)}; give every client a weight in [0, 1]")
+        weights = weights.loc[labels]
+    values = np.asarray(weights, dtype=np.float64)
+    if values.shape != (len(labels),):
+        raise ValueError(
+            f"weights has shape {values.shape}; one weight for each of the {len(labels)} clients is wanted"
+        )
+    if not (np.isfinite(values).all() and (values >= 0).all() and (values <= 1).all()):
+        raise ValueError(f"weights must lie in [0, 1]; found {values.min():g} to {values.max():g}")
+    if not values.any():
+        raise ValueError("weights are all zero; at least one client must be trusted")
+    return values

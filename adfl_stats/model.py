@@ -1,0 +1,249 @@
+"""The model: data, network and family put together, and `fit`."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from adfl_stats import diagnostics
+from adfl_stats._validation import in_interval, one_of, whole_number
+from adfl_stats.data import ClientData
+from adfl_stats.engine import NumericalError, Plan, numerical_error, sandwich
+from adfl_stats.errors import ConvergenceWarning, NetworkWarning
+from adfl_stats.evaluation import evaluate
+from adfl_stats.families import Family, resolve_family
+from adfl_stats.fit import Fit, goodness
+from adfl_stats.methods import ADFL, Method, Outcome
+from adfl_stats.network import Network
+from adfl_stats.problem import Problem
+from adfl_stats.results import Results
+
+__all__ = ["DecentralizedGLM"]
+
+
+class DecentralizedGLM:
+    """A generalised linear model whose data stay with the clients of a network.
+
+    Parameters
+    ----------
+    data : ClientData
+        What each client holds.
+    network : Network
+        Who listens to whom; its labels must be the clients of the data, in any order.
+    family : str or statsmodels family instance
+        "gaussian", "binomial", "poisson", "gamma", "negativebinomial" or "multinomial".
+    weighting : {"sample", "client"}
+        Whether clients count by their rows (the limit of DFL is then the pooled estimate) or once
+        each. The paper has clients of equal size, where the two are the same.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=5)
+    >>> net = ad.networks.directed_circle(20, 5)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> res = ad.DecentralizedGLM(data, net).fit()
+    >>> res.params.round(1).tolist()
+    [1.0, 0.0, 0.0, -0.0, -0.0]
+    """
+
+    def __init__(
+        self, data: ClientData, network: Network, family: Any = "gaussian", *, weighting: str = "sample"
+    ) -> None:
+        if not isinstance(data, ClientData):
+            raise TypeError(
+                f"data is a {type(data).__name__}; build a ClientData with ClientData.from_frame or from_arrays"
+            )
+        if not isinstance(network, Network):
+            raise TypeError(
+                f"network is a {type(network).__name__}; build a Network with Network.from_adjacency, from_edges, ..."
+            )
+        self.weighting = one_of(weighting, "weighting", ("sample", "client"))
+        self.network = _matched(network, data)
+        self.data, self.family = _with_family(data, family)
+        diagnostics.check_design(self.data)
+        diagnostics.warn_of_clients(self.data, self.family)
+        groups = len(self.network.closed_groups)
+        if groups > 1:
+            warnings.warn(
+                f"the network falls into {groups} groups that never hear of one another; their estimates will not "
+                "agree. Add an edge between them, or fit them apart",
+                NetworkWarning,
+                stacklevel=2,
+            )
+
+    @classmethod
+    def from_formula(
+        cls,
+        formula: str,
+        frame: pd.DataFrame,
+        client: str,
+        network: Network,
+        family: Any = "gaussian",
+        *,
+        weighting: str = "sample",
+        **columns: Any,
+    ) -> DecentralizedGLM:
+        """Build data and model at once; `columns` are those of `ClientData.from_frame`."""
+        data = ClientData.from_frame(frame, formula, client, **columns)
+        return cls(data, network, family, weighting=weighting)
+
+    def fit(
+        self,
+        method: Method | None = None,
+        *,
+        step: float | str = "auto",
+        rounds: int | None = None,
+        tolerance: float = 0.05,
+        max_rounds: int = 20_000,
+        progress: bool = False,
+        threads: int | None = None,
+        keep_data: bool = False,
+    ) -> Results:
+        """Estimate the parameters on every client.
+
+        Parameters
+        ----------
+        method : Method, optional
+            `DFL`, `ADFL`, `Bridge`, ...; aDFL with its defaults if not given.
+        step : float or "auto"
+            The learning rate alpha. With `rounds` it gives exactly the paper's recursion. "auto" is
+            one over the largest curvature of any client.
+        rounds : int, optional
+            Rounds per stage. Without it the run goes on until the numerical error (optimisation plus
+            consensus) is below `tolerance` standard errors; with "auto" the step is then cut as needed.
+        tolerance : float
+            Wanted numerical error, in standard errors of the estimate.
+        max_rounds : int
+            Rounds per stage after which a run without `rounds` gives up, with a warning.
+        progress : bool
+            Show a progress bar (tqdm).
+        threads : int, optional
+            Threads of the kernel; by default the processors at hand, and one inside parallel workers.
+            Results are the same to the last bit for any number.
+        keep_data : bool
+            Let the results hold the data (``res.data``); otherwise they live without them.
+        """
+        if method is None:
+            method = ADFL()
+        if not isinstance(method, Method):
+            raise TypeError(
+                f"method is {method!r}; pass a method object such as ad.DFL(), ad.ADFL() or ad.Bridge('median')"
+            )
+        plan = Plan(
+            step=None if step == "auto" else in_interval(step, "step", 0.0, np.inf, open_low=True),
+            rounds=None if rounds is None else whole_number(rounds, "rounds", 1),
+            tolerance=in_interval(tolerance, "tolerance", 0.0, np.inf, open_low=True),
+            max_rounds=whole_number(max_rounds, "max_rounds", 1),
+            progress=progress,
+        )
+        team = default_threads() if threads is None else whole_number(threads, "threads", 1)
+        problem = Problem(self.data, self.network, self.family, self.weighting, team)
+        outcome = method.estimate(problem, plan)
+        return Results(_gather(problem, method.name, outcome, plan), self.data if keep_data else None)
+
+
+def default_threads() -> int:
+    """Return the processors at hand, or one where this process or thread is itself a worker."""
+    inside = multiprocessing.parent_process() is not None
+    if inside or threading.current_thread() is not threading.main_thread():
+        return 1
+    affinity = getattr(os, "sched_getaffinity", None)
+    return min(8, len(affinity(0)) if affinity else os.cpu_count() or 1)
+
+
+def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
+    """Evaluate the estimate once more over the data and put together what results need."""
+    data, family, network = problem.data, problem.family, problem.network
+    params = outcome.theta.mean(axis=0)
+    totals = problem.total_weights(outcome.weights)
+    found = evaluate(data, family, params, totals)
+    inverse, covariance = sandwich(found)
+    error = numerical_error(problem, outcome.theta, outcome.weights, inverse, np.sqrt(np.diag(covariance)))
+    last = outcome.runs[-1]
+    if plan.rounds is None and error.total > plan.tolerance:
+        _warn_of_error(error, plan, last.rounds)
+    llf, deviance = goodness(data, family, params, outcome.weights, found.scale)
+    trace = pd.concat([pd.DataFrame(run.trace).assign(run=k) for k, run in enumerate(outcome.runs)], ignore_index=True)
+    return Fit(
+        method=name,
+        details=outcome.details,
+        family=family,
+        network=network,
+        theta=outcome.theta,
+        weights=outcome.weights,
+        total_weights=totals,
+        evaluation=found,
+        error=error,
+        tolerance=plan.tolerance,
+        trace=trace[["run", "round", "step", "moved", "consensus"]],
+        step=last.step,
+        rounds=last.rounds,
+        total_rounds=sum(run.rounds for run in outcome.runs),
+        sizes=data.sizes,
+        row_totals=data.totals,
+        labels=data.labels,
+        columns=list(data.names),
+        classes=data.classes,
+        y_name=data.y_name,
+        client_name=data.client_name,
+        llf=llf,
+        deviance=deviance,
+        spec=data.spec,
+    )
+
+
+def _warn_of_error(error: NumericalError, plan: Plan, rounds: int) -> None:
+    advice = (
+        "the step leaves a bias; pass a smaller one or step='auto'"
+        if plan.step is not None and rounds < plan.max_rounds
+        else "raise max_rounds, or mix faster (more neighbours)"
+    )
+    warnings.warn(
+        f"the numerical error is {error.total:.3g} standard errors after {rounds} rounds, above tolerance="
+        f"{plan.tolerance:g} (optimisation {error.optimisation:.3g}, consensus {error.consensus:.3g}): {advice}",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
+
+
+def _matched(network: Network, data: ClientData) -> Network:
+    """Return the network in the data's order: moving its rows is cheaper than moving the data."""
+    if network.labels.equals(data.labels):
+        return network
+    if set(network.labels) != set(data.labels) and isinstance(network.labels, pd.RangeIndex):
+        raise ValueError(
+            f"the network has {network.n_clients} clients without names, the data have {data.n_clients} named "
+            f"{data.labels[0]!r}, ...; name the network's clients in their order, for example with "
+            "labels=data.labels in the call that builds it"
+        )
+    return network.reindex(data.labels)
+
+
+def _with_family(data: ClientData, family: Any) -> tuple[ClientData, Family]:
+    """Return the data with y coded as the family wants it, and the family, checked against each other."""
+    name = family.lower() if isinstance(family, str) else ""
+    if name == "multinomial" and data.classes is None:
+        levels, codes = np.unique(data.y, return_inverse=True)
+        data = replace(data, y=codes.astype(np.float64), classes=tuple(_plain_number(v) for v in levels))
+    resolved = resolve_family(family, len(data.classes or ()))
+    if data.classes is not None and resolved.name != "multinomial" and len(data.classes) != 2:
+        raise ValueError(
+            f"y holds {len(data.classes)} labels ({data.classes[0]!r}, ...), family {resolved.name!r} wants numbers; "
+            "use family='multinomial' or recode y"
+        )
+    if data.classes is not None and resolved.name not in ("multinomial", "binomial"):
+        raise ValueError(f"y holds the labels {data.classes[0]!r} and {data.classes[1]!r}; use family='binomial'")
+    resolved.check_response(data.y)
+    return data, resolved
+
+
+def _plain_number(value: np.floating[Any]) -> int | float:
+    return int(value) if float(value).is_integer() else float(value)

@@ -1,0 +1,353 @@
+"""The network: who listens to whom, and with what weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+
+from adfl_stats import _network_input as given
+from adfl_stats import _spectrum
+from adfl_stats._validation import in_interval, listing, whole_number
+
+if TYPE_CHECKING:
+    import networkx
+
+__all__ = ["Network"]
+
+ROW_SUM_TOLERANCE = 1e-8
+BALANCE_TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Network:
+    """Who listens to whom: ``W[m, k] > 0`` means client m RECEIVES from client k; rows of W sum to one.
+
+    W is normalised by in-degree, ``w_mk = a_mk / d_m`` with ``d_m = sum_k a_mk``, so that ``W @ theta`` is
+    each client's mean over those it listens to (the paper's first step of the DFL update). Mind the
+    direction: networkx and tables of edges write an arrow from the sender to the receiver.
+
+    Make a network by one of the ``from_...`` constructors, which check their input, or by a generator in
+    `adfl_stats.networks`; the bare constructor takes checked arrays and trusts them. A network never
+    changes: its arrays are read-only, and each repair returns a new network.
+
+    Parameters
+    ----------
+    indptr, indices, weights : ndarray
+        The rows of W in compressed form: client m listens to ``indices[indptr[m]:indptr[m + 1]]``,
+        in increasing order, with the weights at the same places.
+    labels : pandas.Index
+        The clients' names, in the order of the rows.
+
+    Examples
+    --------
+    >>> net = Network.from_edges([("hub", "a"), ("hub", "b"), ("a", "hub"), ("b", "hub")])
+    >>> net
+    Network(3 clients, 4 edges, SE(W)=0.707, rho=1.71)
+    >>> net.influence.round(3).to_dict()
+    {'a': 0.25, 'b': 0.25, 'hub': 0.5}
+    """
+
+    indptr: NDArray[np.signedinteger]
+    indices: NDArray[np.signedinteger]
+    weights: NDArray[np.float64]
+    labels: pd.Index
+
+    def __post_init__(self) -> None:
+        for array in (self.indptr, self.indices, self.weights):
+            array.flags.writeable = False
+
+    def __reduce__(self) -> tuple[type[Network], tuple[Any, ...]]:
+        # Unpickled arrays are writeable again, so that the constructor has to run.
+        return Network, (self.indptr, self.indices, self.weights, self.labels)
+
+    # ------------------------------------------------------------------ constructors
+
+    @classmethod
+    def from_adjacency(cls, A: Any, labels: Iterable[Any] | None = None) -> Network:
+        """Make a network in which each client takes the plain mean over those it listens to.
+
+        Parameters
+        ----------
+        A : array, scipy sparse matrix or DataFrame
+            ``A[m, k] = 1`` if client m receives from client k, else 0. Self loops are kept.
+        labels : iterable, optional
+            One name per client; a DataFrame brings its own.
+        """
+        csr, index = given.matrix_and_labels(A, labels, "A")
+        given.refuse_other_than_01(csr, index, "A")
+        given.refuse_isolated(csr, index, "A")
+        return cls._of(given.row_normalised(csr), index)
+
+    @classmethod
+    def from_weights(cls, W: Any, labels: Iterable[Any] | None = None) -> Network:
+        """Make a network from weights whose rows sum to 1 (within 1e-8; the rest is scaled away).
+
+        Parameters
+        ----------
+        W : array, scipy sparse matrix or DataFrame
+            ``W[m, k]`` is the weight client m gives to what it receives from client k.
+        labels : iterable, optional
+            One name per client; a DataFrame brings its own.
+        """
+        csr, index = given.matrix_and_labels(W, labels, "W")
+        sums = given.row_sums(csr)
+        off = np.flatnonzero(np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
+        if off.size:
+            found = ", ".join(f"{listing([index[m]])}: {sums[m]:.10g}" for m in off[:5])
+            raise ValueError(
+                f"W has {off.size} rows that do not sum to 1 ({found}). Divide each row by its sum; "
+                "if the columns sum to 1 instead, pass the transpose; for 0/1 entries use from_adjacency"
+            )
+        return cls._of(given.row_normalised(csr), index)
+
+    @classmethod
+    def from_networkx(cls, G: networkx.Graph, weight: str | None = None) -> Network:
+        """Make a network from a networkx graph, in which an edge u -> v means that v receives from u.
+
+        Parameters
+        ----------
+        G : networkx graph
+            Directed or not. The nodes' names become the labels. Parallel edges merge, adding their weights.
+        weight : str, optional
+            The edge attribute with the weights, scaled to sum 1 for each receiver; None for equal weights.
+        """
+        nx = _networkx()
+        index = given.client_labels(list(G), G.number_of_nodes(), "the nodes of G")
+        if not len(index):
+            raise ValueError("G has no nodes; a network needs at least one client")
+        lacking = [edge for *edge, value in G.edges(data=weight) if value is None] if weight else []
+        if lacking:
+            raise ValueError(
+                f"G has {len(lacking)} edges without the attribute {weight!r}, "
+                f"the first {tuple(lacking[0])}; "
+                "set it on each edge or use weight=None"
+            )
+        # The arrow points to the receiver, whereas the row of A is the receiver: hence the transpose.
+        A, _ = given.matrix_and_labels(nx.to_scipy_sparse_array(G, weight=weight, dtype=np.float64).T, None, "G")
+        if weight is None:
+            A.data[:] = 1.0
+        given.refuse_isolated(A, index, "G")
+        return cls._of(given.row_normalised(A), index)
+
+    @classmethod
+    def from_edges(cls, edges: Any, labels: Iterable[Any] | None = None) -> Network:
+        """Make a network from a list of edges; source -> target means that target receives from source.
+
+        Parameters
+        ----------
+        edges : DataFrame, path of a CSV file, or iterable of pairs
+            Columns source, target and, if wanted, weight. Weights are scaled to sum 1 for each target.
+            Edges stated twice count once, with a NetworkWarning; if their weights differ it is an error.
+        labels : iterable, optional
+            All clients, in the order wanted. By default the names in `edges`, sorted.
+        """
+        A, index = given.edge_matrix(given.edge_table(edges), labels)
+        given.refuse_isolated(A, index, "edges")
+        return cls._of(given.row_normalised(A), index)
+
+    @classmethod
+    def _of(cls, W: sparse.csr_array, labels: pd.Index) -> Network:
+        """Take a row-stochastic matrix, whose arrays may be another network's, over into a copy."""
+        W = W.copy()
+        W.sum_duplicates()
+        W.eliminate_zeros()
+        small = max(W.nnz, W.shape[0]) < np.iinfo(np.int32).max
+        kind: type[np.signedinteger] = np.int32 if small else np.int64
+        arrays = (W.indptr.astype(kind, copy=False), W.indices.astype(kind, copy=False))
+        return cls(*arrays, W.data.astype(np.float64, copy=False), labels)
+
+    # ------------------------------------------------------------------ what it looks like
+
+    @property
+    def W(self) -> sparse.csr_array:  # noqa: N802 - the name in the paper
+        """The weights as a CSR array over the read-only arrays; a new one on each access."""
+        shape = (self.n_clients, self.n_clients)
+        W = sparse.csr_array((self.weights, self.indices, self.indptr), shape=shape)
+        W.has_canonical_format = True
+        return W
+
+    @cached_property
+    def n_clients(self) -> int:
+        """The number M of clients."""
+        return len(self.indptr) - 1
+
+    @cached_property
+    def n_edges(self) -> int:
+        """The number of pairs of different clients of which one receives from the other."""
+        receiver = np.repeat(np.arange(self.n_clients), np.diff(self.indptr))
+        return int(np.count_nonzero(receiver != self.indices))
+
+    @cached_property
+    def in_degree(self) -> pd.Series:
+        """How many clients each client receives from, d_m; a self loop counts."""
+        return self._series(np.diff(self.indptr).astype(np.int64))
+
+    @cached_property
+    def out_degree(self) -> pd.Series:
+        """How many clients receive from each client; a self loop counts."""
+        return self._series(np.bincount(self.indices, minlength=self.n_clients).astype(np.int64))
+
+    def to_networkx(self) -> networkx.DiGraph:
+        """Return a networkx graph with an edge u -> v of weight ``w_vu`` where v receives from u."""
+        graph = _networkx().DiGraph()
+        names = list(self.labels)
+        graph.add_nodes_from(names)
+        receiver = np.repeat(np.arange(self.n_clients), np.diff(self.indptr))
+        triples = zip(self.indices.tolist(), receiver.tolist(), self.weights.tolist(), strict=True)
+        graph.add_weighted_edges_from((names[k], names[m], w) for k, m, w in triples)
+        return graph
+
+    # ------------------------------------------------------------------ balance and mixing
+
+    @cached_property
+    def _column_excess(self) -> NDArray[np.float64]:
+        sums = np.bincount(self.indices, weights=self.weights, minlength=self.n_clients)
+        return np.asarray(sums, dtype=np.float64) - 1.0
+
+    @cached_property
+    def se(self) -> float:
+        """The imbalance ``SE(W) = (M^-1 ||W'1 - 1||^2)^(1/2)``; zero if W is doubly stochastic, only then."""
+        return float(np.sqrt(np.mean(self._column_excess**2)))
+
+    @cached_property
+    def mixing(self) -> float:
+        """The norm ``||W'(I - 11'/M)W||_2``: how much of the clients' disagreement a round can leave."""
+        return _spectrum.mixing_norm(self.W)
+
+    @cached_property
+    def rho(self) -> float:
+        """The constant of Condition 5, ``||W'(I - 11'/M)W||_2 + SE(W)``, which should be below 1."""
+        return self.mixing + self.se
+
+    @cached_property
+    def is_doubly_stochastic(self) -> bool:
+        """Whether the columns of W sum to one as well."""
+        return bool(np.abs(self._column_excess).max() <= BALANCE_TOLERANCE)
+
+    @cached_property
+    def _classes(self) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        return _spectrum.communication_classes(self.W)
+
+    @property
+    def is_strongly_connected(self) -> bool:
+        """Whether what any client knows reaches every other client."""
+        return len(self._classes[1]) == 1
+
+    @property
+    def closed_groups(self) -> list[list[Any]]:
+        """The groups whose members reach one another and receive from nobody outside.
+
+        With one such group all clients end up with its view; with several there is no consensus.
+        """
+        component, closed = self._classes
+        names: dict[int, list[Any]] = {}
+        for m in np.flatnonzero(closed[component]).tolist():
+            names.setdefault(int(component[m]), []).append(self.labels[m])
+        return list(names.values())
+
+    @cached_property
+    def influence(self) -> pd.Series:
+        """The long-run weight of each client in the mean over clients.
+
+        ``pi' = M^-1 1' lim T^-1 sum_{t<T} W^t``: the stationary distribution, ``pi'W = pi'``, if there is one
+        closed group. With several, each has the share of the clients that end up following it. Who is outside
+        the closed groups has weight zero: its data do not last. A doubly stochastic W has pi = 1/M.
+        """
+        if self.is_doubly_stochastic:
+            return self._series(np.full(self.n_clients, 1.0 / self.n_clients))
+        return self._series(_spectrum.long_run_weights(self.W, *self._classes))
+
+    @cached_property
+    def effective_clients(self) -> float:
+        """The number ``1 / sum_m pi_m^2`` of equally influential clients that would be worth as much."""
+        return float(1.0 / np.sum(self.influence.to_numpy() ** 2))
+
+    # ------------------------------------------------------------------ other networks from this one
+
+    def reindex(self, labels: Iterable[Any]) -> Network:
+        """Return the same network with the clients in the order of `labels`."""
+        wanted = given.label_index(labels, "labels")
+        missing = self.labels[~self.labels.isin(wanted)]
+        unknown = wanted[~wanted.isin(self.labels)]
+        if len(missing) or len(unknown):
+            raise ValueError(
+                "labels must be the clients of the network in another order; "
+                f"in the network but not in labels: {listing(missing) or 'none'}; "
+                f"in labels but not in the network: {listing(unknown) or 'none'}. "
+                "Make the network anew on the clients wanted; text and number are different names"
+            )
+        order = self.labels.get_indexer(wanted)
+        return Network._of(self.W[order][:, order], wanted)
+
+    def lazy(self, w: float = 0.5) -> Network:
+        """Return ``(1 - w) W + w I``: each client keeps the share `w` of its own estimate; cures periods."""
+        w = in_interval(w, "w", 0.0, 1.0, open_high=True)
+        identity = sparse.eye_array(self.n_clients, format="csr")
+        return Network._of(sparse.csr_array((1.0 - w) * self.W + w * identity), self.labels)
+
+    def gossip(self, k: int) -> Network:
+        """Return ``W^k``: `k` combine steps in each round."""
+        k = whole_number(k, "k", 1)
+        power = W = self.W
+        for _ in range(k - 1):
+            power = power @ W
+        return Network._of(given.row_normalised(sparse.csr_array(power)), self.labels)
+
+    def metropolis(self) -> Network:
+        """Return the doubly stochastic Metropolis weights on the same edges.
+
+        ``w_mk = 1 / (1 + max(d_m, d_k))`` for neighbours, where degrees do not count self loops; what
+        remains of each row is the client's own weight. Each pair of neighbours must listen to each other.
+        """
+        support = self.W.tocoo()
+        other = support.row != support.col
+        row, col = support.row[other], support.col[other]
+        self._refuse_one_way(row, col)
+        degree = np.bincount(row, minlength=self.n_clients)
+        weight = 1.0 / (1.0 + np.maximum(degree[row], degree[col]))
+        own = 1.0 - np.bincount(row, weights=weight, minlength=self.n_clients)
+        everyone = np.arange(self.n_clients)
+        places = (np.concatenate([row, everyone]), np.concatenate([col, everyone]))
+        entries = np.concatenate([weight, own])
+        return Network._of(sparse.csr_array((entries, places), shape=support.shape), self.labels)
+
+    def _refuse_one_way(self, row: NDArray[np.integer], col: NDArray[np.integer]) -> None:
+        """Raise ValueError if some client m receives from k, but k not from m."""
+        ones = sparse.csr_array((np.ones(len(row)), (row, col)), shape=(self.n_clients, self.n_clients))
+        alone = sparse.coo_array(ones - ones.T)
+        one_way = np.flatnonzero(alone.data > 0)
+        if one_way.size:
+            m, k = self.labels[alone.row[one_way[0]]], self.labels[alone.col[one_way[0]]]
+            raise ValueError(
+                f"metropolis() needs edges in both directions, but {one_way.size} edges go one way: client "
+                f"{listing([m])} receives from {listing([k])}, not the reverse. "
+                "Make the adjacency matrix symmetric, e.g. np.maximum(A, A.T)"
+            )
+
+    def _series(self, values: NDArray[Any]) -> pd.Series:
+        # Read-only like the network: the series is cached and handed out again.
+        values.flags.writeable = False
+        return pd.Series(values, index=self.labels, copy=False)
+
+    def __repr__(self) -> str:
+        imbalance = self.se if self.se > 1e-12 else 0.0
+        text = f"Network({self.n_clients} clients, {self.n_edges} edges, SE(W)={imbalance:.3g}"
+        if self.n_clients <= _spectrum.DENSE_MIXING:
+            text += f", rho={self.rho:.3g}"
+        return text + ")"
+
+
+def _networkx() -> Any:
+    """Import networkx, which is optional."""
+    try:
+        import networkx
+    except ImportError:
+        raise ImportError('this needs networkx: pip install "adfl-stats[network]"') from None
+    return networkx

@@ -1,0 +1,179 @@
+"""Data, network and family in the form the kernel iterates on."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from adfl_stats import _kernels
+from adfl_stats.data import ClientData
+from adfl_stats.evaluation import curvature_matrices
+from adfl_stats.families import Family
+from adfl_stats.network import Network
+
+__all__ = ["Problem"]
+
+Array = NDArray[np.float64]
+
+
+class Problem:
+    """What a method works on: M clients, P parameters, their losses and who hears whom.
+
+    Parameters
+    ----------
+    data, network, family
+        Already checked against one another; the network's order of clients is that of the data.
+    weighting : {"sample", "client"}
+        Whether a client's step is proportional to its number of rows, so that the limit of DFL is the
+        pooled estimate, or every client counts once, as printed in the paper (equal sizes: the same).
+    threads : int
+        Threads of the kernel; they never change a bit of the result.
+    """
+
+    def __init__(
+        self, data: ClientData, network: Network, family: Family, weighting: str = "sample", threads: int = 1
+    ) -> None:
+        self.data, self.network, self.family, self.threads = data, network, family, threads
+        self.M, self.p = data.n_clients, data.X.shape[1]
+        self.P = self.p * family.outputs
+        self.sizes = data.totals / data.totals.mean() if weighting == "sample" else np.ones(self.M)
+        self._plain: _kernels.Loss | None = None
+
+    @cached_property
+    def mixing(self) -> _kernels.Mixing:
+        """The weighted mean of what a client hears, the combine step of equation (3.1)."""
+        return _mixing(self.network.W, _kernels.MEAN)
+
+    @cached_property
+    def median_mixing(self) -> _kernels.Mixing:
+        """The coordinate-wise median of what a client hears and its own estimate (BRIDGE-M)."""
+        with_self = sparse.csr_array(self.network.W + sparse.eye_array(self.M, format="csr"))
+        with_self.sort_indices()
+        return _mixing(with_self, _kernels.MEDIAN)
+
+    @cached_property
+    def influence(self) -> Array:
+        """M pi_m: how much of a client's step ends up in the network's consensus, 1 on balanced W."""
+        return self.M * self.network.influence.to_numpy()
+
+    def total_weights(self, weights: Array) -> Array:
+        """Return v_m = omega_m (n_m / mean n) (M pi_m).
+
+        As the step tends to zero the network solves sum_m v_m grad L_m(theta) = 0.
+        """
+        return weights * self.sizes * self.influence
+
+    def loss(self, metric: Array | None = None) -> _kernels.Loss:
+        """Return the kernel's losses, with `metric` (p, p) applied to every gradient if given."""
+        if metric is None and self._plain is not None:
+            return self._plain
+        data, family = self.data, self.family
+        # A Gram matrix costs p^2 a round and a client, the rows n_m p: take the smaller.
+        if family.name == "gaussian" and self.p <= data.n_rows / self.M:
+            S, b = self._gram
+            found: _kernels.Loss = _kernels.GramLoss(*_in_metric(S, b, metric))
+        else:
+            found = _kernels.RowLoss(
+                data.X,
+                data.y,
+                data.offsets,
+                data.totals,
+                family.code,
+                family.par,
+                family.outputs,
+                data.shift,
+                data.row_weights,
+                metric,
+            )
+        if metric is None:
+            self._plain = found
+        return found
+
+    def gradients(self, theta: Array) -> Array:
+        """Return each client's gradient at its own row of theta (M, P)."""
+        out = np.empty((self.M, 1, self.P))
+        _kernels.gradient(self.loss(), np.ascontiguousarray(theta)[:, None, :], out, self.threads)
+        return out[:, 0]
+
+    def start(self) -> Array:
+        """Return where a method begins that is not told otherwise: zero, or for a log link with a
+        constant column the client's own log mean, so that counts in the thousands need no long way.
+        """  # noqa: D205
+        theta = np.zeros((self.M, self.P))
+        constant = self._constant_column
+        if self.family.link == "log" and constant is not None:
+            column, value = constant
+            theta[:, column] = self._log_means() / value
+        return theta
+
+    def metric(self, theta: Array) -> Array:
+        """Return the inverse of the pooled curvature bound at theta (P,): a common preconditioner."""
+        pooled = sum(
+            size * matrix
+            for size, matrix in zip(self.sizes / self.M, curvature_matrices(self.data, self.family, theta), strict=True)
+        )
+        return np.ascontiguousarray(linalg.inv(pooled))
+
+    def curvatures(self, theta: Array, metric: Array | None = None) -> Array:
+        """Return each client's largest curvature along a run from theta, seen in `metric`."""
+        root = np.eye(self.p) if metric is None else linalg.cholesky(metric, lower=True)
+        return np.array(
+            [
+                linalg.eigvalsh(root.T @ matrix @ root, subset_by_index=[self.p - 1, self.p - 1])[0]
+                for matrix in curvature_matrices(self.data, self.family, theta)
+            ]
+        )
+
+    @cached_property
+    def _gram(self) -> tuple[Array, Array]:
+        """Each client's X'X / n (rows padded to a multiple of 8) and X'(y - shift) / n."""
+        data, p = self.data, self.p
+        S, b = np.zeros((self.M, p, -(-p // 8) * 8)), np.zeros((self.M, p))
+        for m in range(self.M):
+            for rows in data.blocks(m):
+                X = data.X[rows]
+                target = data.y[rows] if data.shift is None else data.y[rows] - data.shift[rows]
+                weighted = X if data.row_weights is None else X * data.row_weights[rows, None]
+                S[m, :, :p] += weighted.T @ X
+                b[m] += weighted.T @ target
+        S /= data.totals[:, None, None]
+        b /= data.totals[:, None]
+        return S, b
+
+    @cached_property
+    def _constant_column(self) -> tuple[int, float] | None:
+        first = self.data.X[0]
+        same = first != 0
+        for m in range(self.M):
+            for rows in self.data.blocks(m):
+                same &= (self.data.X[rows] == first).all(axis=0)
+            if not same.any():
+                return None
+        column = int(np.flatnonzero(same)[0])
+        return column, float(first[column])
+
+    def _log_means(self) -> Array:
+        data = self.data
+        weight = np.ones(data.n_rows) if data.row_weights is None else data.row_weights
+        exposure = weight if data.shift is None else weight * np.exp(data.shift)
+        events = np.add.reduceat(weight * data.y, data.offsets[:-1])
+        # Half an event keeps the logarithm of an eventless client finite.
+        return np.log(np.maximum(events, 0.5) / np.add.reduceat(exposure, data.offsets[:-1]))
+
+
+def _mixing(W: sparse.csr_array, rule: int) -> _kernels.Mixing:
+    return _kernels.Mixing(
+        np.ascontiguousarray(W.indptr, dtype=np.int64),
+        np.ascontiguousarray(W.indices, dtype=np.int64),
+        np.ascontiguousarray(W.data, dtype=np.float64),
+        rule,
+    )
+
+
+def _in_metric(S: Array, b: Array, metric: Array | None) -> tuple[Array, Array]:
+    if metric is None:
+        return S, b
+    return np.ascontiguousarray(np.einsum("ij,mjk->mik", metric, S, optimize=True)), b @ metric.T

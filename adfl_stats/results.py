@@ -1,0 +1,302 @@
+"""Results: estimates, inference and diagnostics, in pandas with the user's labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg, stats
+
+from adfl_stats._validation import in_interval, one_of
+from adfl_stats.data import ClientData
+from adfl_stats.fit import Fit
+from adfl_stats.network import Network
+from adfl_stats.prediction import Prediction, design_for
+
+__all__ = ["COV_TYPES", "MethodRecord", "Results"]
+
+Array = NDArray[np.float64]
+COV_TYPES = ("sandwich", "nonrobust", "cluster")
+
+
+@dataclass(frozen=True)
+class MethodRecord:
+    """The method's name and what it settled on (lambda, measure, stages, start)."""
+
+    name: str
+    details: dict[str, Any]
+
+
+class Results:
+    """What `DecentralizedGLM.fit` found; built by it, or read back by `adfl_stats.load`.
+
+    Point estimates are means over the clients' own estimates. Inference conditions on the clients'
+    final weights and is about the parameter that the trusted clients share. Standard errors are the
+    sandwich unless another `cov_type` is named; tests and intervals use the normal distribution.
+    """
+
+    def __init__(self, fit: Fit, data: ClientData | None = None) -> None:
+        self._fit = fit
+        self.data = data
+
+    # ---- estimates -------------------------------------------------------------------------------
+
+    @cached_property
+    def params(self) -> pd.Series:
+        """The mean over clients of their estimates."""
+        return self._series(self._fit.theta.mean(axis=0))
+
+    @cached_property
+    def client_params(self) -> pd.DataFrame:
+        """Each client's own estimate, one row a client."""
+        index = self._fit.labels.rename(self._fit.client_name)
+        return pd.DataFrame(self._fit.theta, index=index, columns=self._fit.names)
+
+    @cached_property
+    def client_weights(self) -> pd.Series:
+        """omega_m of the last stage: 1 for the most trusted client, near 0 for suspicious ones."""
+        return self._by_client(self._fit.weights, "weight")
+
+    @property
+    def trace(self) -> pd.DataFrame:
+        """How the runs went: run, round, step, longest move of a client, spread of the clients."""
+        return self._fit.trace
+
+    @property
+    def method(self) -> MethodRecord:
+        """The method, and what it chose."""
+        return MethodRecord(self._fit.method, self._fit.details)
+
+    @property
+    def family(self) -> Any:
+        """The family."""
+        return self._fit.family
+
+    @property
+    def network(self) -> Network:
+        """The network, in the data's order of clients."""
+        return self._fit.network
+
+    @property
+    def nobs(self) -> int:
+        """Rows of all clients, N."""
+        return int(self._fit.sizes.sum())
+
+    @property
+    def step(self) -> float:
+        """The learning rate of the last rounds."""
+        return self._fit.step
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of the last stage."""
+        return self._fit.rounds
+
+    @property
+    def converged(self) -> bool:
+        """Whether the numerical error is within the tolerance."""
+        return self.numerical_error["total"] <= self._fit.tolerance
+
+    @property
+    def numerical_error(self) -> pd.Series:
+        """Optimisation error, consensus error and their sum, in standard errors of the estimate.
+
+        The first is how far `params` are from the solution of the weighted estimating equation, the
+        second the root mean square distance of the clients from `params`; both for the coefficient
+        where they are worst.
+        """
+        error = self._fit.error
+        return pd.Series(
+            {"optimisation": error.optimisation, "consensus": error.consensus, "total": error.total},
+            name="SE units",
+        )
+
+    @property
+    def effective_clients(self) -> float:
+        """(sum v)^2 / sum v^2 for the clients' total weights v_m (trust x size x influence)."""
+        v = self._fit.total_weights
+        return float(v.sum() ** 2 / (v**2).sum())
+
+    # ---- inference -------------------------------------------------------------------------------
+
+    def cov_params(self, cov_type: str = "sandwich") -> pd.DataFrame:
+        """Return the covariance matrix of the estimate.
+
+        With v_m the clients' total weights, H the weighted curvature M^-1 sum v_m H_m and B the
+        variance of the weighted gradient, it is H^-1 B H^-1.
+
+        Parameters
+        ----------
+        cov_type : {"sandwich", "nonrobust", "cluster"}
+            B from the rows' scores (statsmodels' HC0 when all clients have equal weight), from the
+            information and the dispersion, or from the clients' gradients, for rows that depend on one
+            another within a client (with statsmodels' correction M / (M - 1) (N - 1) / (N - P), where M
+            and N count trusted clients and their rows).
+        """
+        one_of(cov_type, "cov_type", COV_TYPES)
+        found = self._fit.evaluation
+        if cov_type == "nonrobust":
+            inverse, meat = linalg.inv(found.information), found.scale * found.model_meat
+        else:
+            inverse = linalg.inv(found.hessian)
+            meat = found.meat if cov_type == "sandwich" else self._cluster_meat()
+        return pd.DataFrame(inverse @ meat @ inverse.T, index=self._fit.names, columns=self._fit.names)
+
+    @cached_property
+    def bse(self) -> pd.Series:
+        """Standard errors (sandwich)."""
+        return self.standard_errors()
+
+    def standard_errors(self, cov_type: str = "sandwich") -> pd.Series:
+        """Return the standard errors of a given kind."""
+        return self._series(np.sqrt(np.diag(self.cov_params(cov_type))))
+
+    @cached_property
+    def zvalues(self) -> pd.Series:
+        """Estimates over their standard errors."""
+        return self.params / self.bse
+
+    @cached_property
+    def pvalues(self) -> pd.Series:
+        """Two-sided p-values of zero coefficients."""
+        return self._series(2.0 * stats.norm.sf(np.abs(self.zvalues)))
+
+    def conf_int(self, alpha: float = 0.05, cov_type: str = "sandwich") -> pd.DataFrame:
+        """Return confidence limits at level 1 - alpha; columns 0 and 1 as in statsmodels."""
+        reach = stats.norm.isf(in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True) / 2.0)
+        se = self.standard_errors(cov_type)
+        return pd.DataFrame({0: self.params - reach * se, 1: self.params + reach * se})
+
+    def t_test(self, r_matrix: Any, cov_type: str = "sandwich") -> Any:
+        """Test linear hypotheses one by one, as statsmodels does (``"x1 = x2"``, a matrix, ...)."""
+        return self._as_statsmodels(cov_type).t_test(r_matrix, use_t=False)
+
+    def wald_test(self, r_matrix: Any, cov_type: str = "sandwich") -> Any:
+        """Test linear hypotheses together by a chi-square statistic, as statsmodels does."""
+        return self._as_statsmodels(cov_type).wald_test(r_matrix, use_f=False, scalar=True)
+
+    def predict(self, X: Any, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None) -> Any:
+        """Return the mean response at new rows: a Series, or a frame of class probabilities.
+
+        Parameters
+        ----------
+        X : DataFrame or array
+            A frame with the formula's variables or the model's columns, or a design matrix.
+        offset, exposure : array, optional
+            As in the data.
+        """
+        return self.get_prediction(X, offset=offset, exposure=exposure).predicted_mean
+
+    def get_prediction(
+        self,
+        X: Any,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        cov_type: str = "sandwich",
+    ) -> Prediction:
+        """Return predictions with standard errors and intervals (``.summary_frame(alpha)``)."""
+        design, index = design_for(X, self._fit.columns, self._fit.spec)
+        return Prediction.at(
+            design,
+            index,
+            self._fit,
+            self.cov_params(cov_type).to_numpy(),
+            offset=offset,
+            exposure=exposure,
+        )
+
+    # ---- fit and clients -------------------------------------------------------------------------
+
+    @property
+    def scale(self) -> float:
+        """Dispersion: estimated over the weighted clients for the Gaussian and gamma, else 1."""
+        return self._fit.evaluation.scale
+
+    @property
+    def llf(self) -> float:
+        """Log-likelihood of the trusted clients' rows at `params`."""
+        return self._fit.llf
+
+    @property
+    def deviance(self) -> float:
+        """Deviance of the trusted clients' rows at `params`."""
+        return self._fit.deviance
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion over the trusted clients."""
+        return -2.0 * self.llf + 2.0 * len(self._fit.names)
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion over the trusted clients."""
+        rows = self._fit.sizes[self._fit.trusted].sum()
+        return float(-2.0 * self.llf + np.log(rows) * len(self._fit.names))
+
+    def clients(self) -> pd.DataFrame:
+        """Return one row per client, in the order of the data.
+
+        n : rows; gradient : norm of its gradient at `params`; score, df : Rao's score statistic
+        n_m g' I_m^+ g / phi there, about chi-square with df degrees of freedom for a client that
+        follows the model; weight : omega_m; influence : share of the network's consensus, M pi_m;
+        distance : root mean square distance of its estimate from `params`, in standard errors.
+        """
+        fit = self._fit
+        apart = (self.client_params - self.params) / self.bse
+        return pd.DataFrame(
+            {
+                "n": fit.sizes,
+                "gradient": np.linalg.norm(fit.evaluation.gradients, axis=1),
+                "score": fit.evaluation.scores,
+                "df": fit.evaluation.ranks,
+                "weight": fit.weights,
+                "influence": fit.network.n_clients * fit.network.influence.to_numpy(),
+                "distance": np.sqrt((apart**2).mean(axis=1)).to_numpy(),
+            },
+            index=fit.labels.rename(fit.client_name),
+        )
+
+    def summary(self, alpha: float = 0.05) -> Any:
+        """Return a statsmodels `Summary`: text, HTML, LaTeX and CSV."""
+        from adfl_stats.summary import summarize
+
+        return summarize(self, alpha)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the results to a NumPy archive without pickle; `adfl_stats.load` reads it back."""
+        from adfl_stats.storage import save
+
+        save(self._fit, path)
+
+    def __repr__(self) -> str:
+        fit = self._fit
+        return f"Results({fit.method}, {fit.family.name}, {len(fit.labels)} clients, N={self.nobs}, P={len(fit.names)})"
+
+    def _series(self, values: Array) -> pd.Series:
+        return pd.Series(values, index=self._fit.names)
+
+    def _by_client(self, values: Array, name: str) -> pd.Series:
+        return pd.Series(values, index=self._fit.labels.rename(self._fit.client_name), name=name)
+
+    def _cluster_meat(self) -> Array:
+        fit = self._fit
+        trusted = fit.trusted
+        clients, rows = int(trusted.sum()), int(fit.sizes[trusted].sum())
+        P = len(fit.names)
+        if clients <= P:
+            raise ValueError(
+                f"cov_type='cluster' needs more trusted clients than parameters; there are {clients} and {P}"
+            )
+        weighted = fit.evaluation.gradients * (fit.total_weights / len(fit.labels))[:, None]
+        return weighted.T @ weighted * (clients / (clients - 1) * (rows - 1) / (rows - P))
+
+    def _as_statsmodels(self, cov_type: str) -> Any:
+        from adfl_stats.contrasts import statsmodels_view
+
+        return statsmodels_view(self.params, self.cov_params(cov_type))

@@ -1,0 +1,87 @@
+"""Results in a file: arrays in a NumPy archive, words and numbers as JSON inside it, no pickle."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from adfl_stats.engine import NumericalError
+from adfl_stats.evaluation import Evaluation
+from adfl_stats.families import Family
+from adfl_stats.fit import Fit
+from adfl_stats.network import Network
+from adfl_stats.results import Results
+
+__all__ = ["load", "save"]
+
+FORMAT = 1
+_ARRAYS = ("theta", "weights", "total_weights", "sizes", "row_totals")
+_WORDS = (
+    "method", "details", "tolerance", "step", "rounds", "total_rounds", "columns", "classes", "y_name",
+    "client_name", "llf", "deviance",
+)  # fmt: skip
+
+
+def save(fit: Fit, path: str | PathLike[str]) -> None:
+    """Write a fit to `path` (a name without ``.npz`` gets it)."""
+    arrays = {name: getattr(fit, name) for name in _ARRAYS}
+    arrays |= {f"evaluation.{part.name}": np.asarray(getattr(fit.evaluation, part.name)) for part in fields(Evaluation)}
+    W = fit.network.W
+    arrays |= {"W.data": W.data, "W.indices": W.indices, "W.indptr": W.indptr}
+    arrays |= {f"trace.{name}": fit.trace[name].to_numpy() for name in fit.trace}
+    words = {name: getattr(fit, name) for name in _WORDS} | {
+        "format": FORMAT,
+        "family": {part.name: getattr(fit.family, part.name) for part in fields(Family)},
+        "error": {part.name: getattr(fit.error, part.name) for part in fields(NumericalError)},
+        "labels": [_plain(label) for label in fit.labels],
+    }
+    arrays["json"] = np.frombuffer(json.dumps(words, default=_plain).encode(), dtype=np.uint8)
+    np.savez_compressed(path, **arrays)
+
+
+def load(path: str | PathLike[str]) -> Results:
+    """Read results written by `Results.save`.
+
+    Everything comes back exactly, but for the data and the formula's specification, which a file does
+    not keep: predictions then need the model's own columns.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        words = json.loads(arrays.pop("json").tobytes())
+    except (KeyError, ValueError, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise ValueError(f"{path} does not hold results written by Results.save: {error}") from None
+    if words["format"] != FORMAT:
+        raise ValueError(f"{path} has format {words['format']}, this version reads format {FORMAT}")
+    labels = pd.Index(words["labels"])
+    M = len(labels)
+    W = sparse.csr_array((arrays["W.data"], arrays["W.indices"], arrays["W.indptr"]), shape=(M, M))
+    found = {part.name: arrays[f"evaluation.{part.name}"] for part in fields(Evaluation)}
+    trace = pd.DataFrame({name[6:]: value for name, value in arrays.items() if name.startswith("trace.")})
+    fit = Fit(
+        **{name: arrays[name] for name in _ARRAYS},
+        **{name: words[name] for name in _WORDS if name != "classes"},
+        classes=None if words["classes"] is None else tuple(words["classes"]),
+        family=Family(**words["family"]),
+        network=Network._of(W, labels),
+        evaluation=Evaluation(**(found | {"scale": float(found["scale"])})),
+        error=NumericalError(**words["error"]),
+        labels=labels,
+        trace=trace,
+    )
+    return Results(fit)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value JSON can hold: NumPy scalars become Python's, anything else its text."""
+    return (
+        value.item() if isinstance(value, np.generic) else value if isinstance(value, (int, float, str)) else str(value)
+    )

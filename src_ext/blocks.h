@@ -1,0 +1,98 @@
+/* Dense arithmetic on blocks of rows, compiled once per instruction set and chosen at import.
+ *
+ * The bodies stand in blocks_impl.h and are included here with vectors of 2, 4 and 8 doubles. The
+ * wheel therefore runs on every processor of its platform and still uses the widest units it finds.
+ * A compiler without GNU vector types gets the same bodies with vectors of one double.
+ *
+ * Layouts, shared by all functions:
+ *   X   rows x p, row i at X + i * ldx
+ *   T   columns of parameters: column c (an output of a run) at T + c * ldt
+ *   E   linear predictors and then residuals: column c at E + c * lde, one entry a row
+ */
+#ifndef ADFL_BLOCKS_H
+#define ADFL_BLOCKS_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { ADFL_GAUSSIAN, ADFL_BINOMIAL, ADFL_POISSON, ADFL_GAMMA, ADFL_NEGATIVE_BINOMIAL, ADFL_MULTINOMIAL };
+
+typedef struct {
+    const char *name;
+    /* E[c][i] = sum_k X[i][k] T[c][k] */
+    void (*products)(const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p,
+                     const double *T, ptrdiff_t ldt, ptrdiff_t cols, double *E, ptrdiff_t lde);
+    /* G[c][k] += sum_i E[c][i] X[i][k] */
+    void (*accumulate)(const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p,
+                       const double *E, ptrdiff_t lde, ptrdiff_t cols, double *G, ptrdiff_t ldg);
+    /* in place: linear predictor -> derivative of the loss; cols = runs x outputs */
+    void (*residuals)(int family, double par, const double *y, ptrdiff_t rows,
+                      double *E, ptrdiff_t lde, ptrdiff_t cols, ptrdiff_t outputs, double *work);
+    /* out = sum_j weight[j] * theta[index[j]] over `count` rows of length `size` */
+    void (*mix)(const double *theta, ptrdiff_t size, const int64_t *index, const double *weight,
+                ptrdiff_t count, double *out);
+    /* out = at - step * gradient; returns the Euclidean norm of out - old; size is a multiple of 8 */
+    double (*descend)(const double *at, const double *gradient, double step, const double *old,
+                      ptrdiff_t size, double *out);
+    /* out = coordinate-wise median (midpoint on even counts) of `count` rows held in pool; pool is overwritten */
+    void (*median)(double *pool, ptrdiff_t count, ptrdiff_t size, double *out);
+} adfl_ops;
+
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+#define ADFL_X86 1
+#endif
+
+#if defined(__GNUC__)
+#define ADFL_INLINE static inline __attribute__((always_inline))
+#define ADFL_NAME(base) ADFL_PASTE(base, ADFL_SUFFIX)
+#define ADFL_PASTE(a, b) ADFL_PASTE2(a, b)
+#define ADFL_PASTE2(a, b) a##b
+#else
+#define ADFL_INLINE static __inline
+#define ADFL_NAME(base) base##_one
+#endif
+
+#if defined(__GNUC__)
+#define ADFL_LANES 2
+#define ADFL_SUFFIX _two
+#define ADFL_TARGET
+#include "blocks_impl.h"
+#else
+#define ADFL_LANES 1
+#define ADFL_TARGET
+#include "blocks_impl.h"
+#endif
+
+#ifdef ADFL_X86
+#define ADFL_LANES 4
+#define ADFL_SUFFIX _four
+#define ADFL_TARGET __attribute__((target("avx2,fma")))
+#include "blocks_impl.h"
+
+#define ADFL_LANES 8
+#define ADFL_SUFFIX _eight
+#define ADFL_TARGET __attribute__((target("avx512f,avx512dq,avx2,fma")))
+#include "blocks_impl.h"
+#endif
+
+/* Lanes 0 asks for the widest set this processor has; 2, 4 or 8 for that one (tests compare them).
+ * Returns NULL where the processor lacks it. */
+static const adfl_ops *adfl_pick(int lanes)
+{
+#if defined(ADFL_X86)
+    __builtin_cpu_init();
+    int wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+    int usual = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if ((lanes == 0 || lanes == 8) && wide) return &ops_eight;
+    if ((lanes == 0 || lanes == 4) && usual) return &ops_four;
+    return (lanes == 0 || lanes == 2) ? &ops_two : NULL;
+#elif defined(__GNUC__)
+    return (lanes == 0 || lanes == 2) ? &ops_two : NULL;
+#else
+    return lanes == 0 ? &ops_one : NULL;
+#endif
+}
+
+#endif
