@@ -13,7 +13,7 @@ except ImportError as error:  # pragma: no cover - only in a broken install
         "(pip install .); from a source folder use: pip install -e ."
     ) from error
 
-from adfl_stats import networks, simulate
+from adfl_stats import networks, plots, simulate
 from adfl_stats.data import ClientData
 from adfl_stats.errors import (
     AdflWarning,
@@ -48,5 +48,6 @@ __all__ = [
     "Results",
     "load",
     "networks",
+    "plots",
     "simulate",
 ]

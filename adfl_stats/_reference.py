@@ -117,6 +117,6 @@ def rounds(
         gradient(loss, at, slope)
         theta[:] = at - steps[:, :, None] * slope
         moved[t] = np.sqrt(((theta - old) ** 2).sum(axis=2)).max(axis=0)
-        if not np.all(moved[t] <= limits):
+        if not np.all(np.isfinite(moved[t]) & (moved[t] <= limits)):
             return t + 1
     return n_rounds

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["finite_float64", "in_interval", "listing", "one_of", "whole_number"]
+__all__ = ["finite_float64", "float64_array", "in_interval", "listing", "one_of", "whole_number"]
 
 
 def listing(items: Iterable[Any], most: int = 5) -> str:
@@ -51,27 +51,35 @@ def in_interval(
 ) -> float:
     """Return `value` as a finite float inside the interval from `low` to `high`."""
     try:
-        number = float(value)
+        # float() would read text such as "0.1", and True as 1.
+        number = None if isinstance(value, (str, bytes, bool)) else float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})") from None
+        number = None
+    if number is None:
+        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})")
     above = number > low if open_low else number >= low
     below = number < high if open_high else number <= high
     if not (np.isfinite(number) and above and below):
-        left, right = "(" if open_low else "[", ")" if open_high else "]"
+        left, right = "(" if open_low else "[", ")" if open_high or np.isinf(high) else "]"
         raise ValueError(f"{name} is {number:g}; it must lie in {left}{low:g}, {high:g}{right}")
     return number
 
 
 def finite_float64(value: Any, name: str, ndim: int) -> NDArray[np.float64]:
-    """Return `value` as a C-contiguous float64 array, without a copy where it already is one."""
-    try:
-        array = np.ascontiguousarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must hold numbers; it could not be converted to float64") from None
-    if np.ndim(value) != ndim:
-        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {np.shape(value)}")
+    """Return `value` as a C-contiguous float64 array of finite numbers, without a copy where it already is one."""
+    array = float64_array(value, name)
+    if array.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {array.shape}")
     check_finite(array, name)
     return array
+
+
+def float64_array(value: Any, name: str) -> NDArray[np.float64]:
+    """Return `value` as a C-contiguous float64 array of any shape; raise TypeError where it does not hold numbers."""
+    try:
+        return np.asarray(value, dtype=np.float64, order="C")
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must hold numbers; it could not be converted to float64") from None
 
 
 def check_finite(array: NDArray[np.float64], name: str, block: int = 1 << 16) -> None:

@@ -102,7 +102,7 @@ class ClientData:
             raise ValueError(f"names has {len(set(columns))} distinct entries for {p} columns of X")
         response, classes = _response(y)
         codes, labels = _clients(client)
-        shift = _shift(offset, exposure, n)
+        shift = linear_shift(offset, exposure, n)
         row_weights = None if weights is None else _positive(weights, "weights", n)
         for name, part in (("y", response), ("client", codes)):
             if len(part) != n:
@@ -157,9 +157,13 @@ class ClientData:
             What to do with rows that have missing values in a column that is used.
         """
         one_of(missing, "missing", ("raise", "drop"))
+        if not isinstance(frame, pd.DataFrame):
+            raise TypeError(f"frame is a {type(frame).__name__}; pass a pandas DataFrame, then the formula")
         parsed = Formula(formula)
         if not hasattr(parsed, "lhs"):
             raise ValueError(f"formula is {formula!r}; it needs a response, as in 'y ~ x1 + x2'")
+        if isinstance(parsed.rhs, tuple):
+            raise ValueError(f"formula is {formula!r}; it must have one right-hand side, without '|'")
         extra = [column for column in (client, offset, exposure, weights) if column is not None]
         used = sorted({str(v) for v in parsed.required_variables} | set(extra))
         absent = [column for column in used if column not in frame.columns]
@@ -242,7 +246,7 @@ def _response(y: Any) -> tuple[Array, tuple[Any, ...] | None]:
     if pd.api.types.is_bool_dtype(values.dtype):
         values = np.asarray(values, dtype=np.float64)
     if not pd.api.types.is_numeric_dtype(values.dtype):
-        factor = pd.Categorical(values)
+        factor = pd.Categorical(values).remove_unused_categories()
         if (factor.codes < 0).any():
             raise ValueError("y has missing labels; remove these rows or pass missing='drop'")
         return factor.codes.astype(np.float64), tuple(factor.categories)
@@ -261,13 +265,16 @@ def _formula_response(parsed: Any, frame: pd.DataFrame) -> pd.Series:
 
 def _clients(client: Any) -> tuple[NDArray[np.int64], pd.Index]:
     """Number the clients by first appearance."""
+    if np.ndim(client) != 1:
+        raise ValueError(f"client must have one dimension, got shape {np.shape(client)}")
     codes, labels = pd.factorize(client if isinstance(client, pd.Series) else np.asarray(client))
     if (codes < 0).any():
         raise ValueError(f"client has {int((codes < 0).sum())} missing labels; every row needs its client")
     return codes.astype(np.int64, copy=False), pd.Index(labels)
 
 
-def _shift(offset: Any, exposure: Any, n: int) -> Array | None:
+def linear_shift(offset: Any, exposure: Any, n: int) -> Array | None:
+    """Return offset plus log exposure for n rows, or None where neither is given."""
     if offset is None and exposure is None:
         return None
     total = np.zeros(n)
@@ -281,7 +288,8 @@ def _shift(offset: Any, exposure: Any, n: int) -> Array | None:
 def _positive(value: Any, name: str, n: int) -> Array:
     found = _of_length(finite_float64(value, name, 1), name, n)
     if (found <= 0).any():
-        raise ValueError(f"{name} must be positive; row {int(np.argmax(found <= 0))} has {found.min():g}")
+        row = int(np.argmax(found <= 0))
+        raise ValueError(f"{name} must be positive; row {row} has {found[row]:g}")
     return found
 
 

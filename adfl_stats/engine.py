@@ -25,7 +25,7 @@ from scipy import linalg
 
 from adfl_stats import _kernels
 from adfl_stats.errors import DivergenceError
-from adfl_stats.evaluation import Evaluation, evaluate
+from adfl_stats.evaluation import curvature_and_meat
 from adfl_stats.problem import Problem
 
 __all__ = ["NumericalError", "Plan", "Run", "iterate", "numerical_error", "sandwich"]
@@ -106,7 +106,7 @@ class _Loop:
         bar: Any,
     ) -> None:
         self.problem, self.run, self.factors, self.mixing, self.bar = problem, run, factors, mixing, bar
-        self.loss = problem.loss(metric)
+        self.metric, self.loss = metric, problem.loss(metric)
         self.limit = np.inf
 
     def advance(self, rounds: int) -> bool:
@@ -131,7 +131,7 @@ class _Loop:
             run.rounds += n
             done += n
             last = moved[n - 1, 0]
-            if not last <= self.limit:
+            if not (np.isfinite(last) and last <= self.limit):
                 return False
             if np.isinf(self.limit):
                 self.limit = BLOW_UP * last + 1e-6 * (1.0 + float(np.abs(run.theta).max()))
@@ -169,7 +169,7 @@ def iterate(
     bar = _bar(plan, label)
     try:
         if plan.rounds is not None or plan.step is not None:
-            step = safe_step(problem, centre, factors) if plan.step is None else plan.step
+            step = safe_step(factors, problem.curvatures(centre)) if plan.step is None else plan.step
             loop = _Loop(problem, Run(theta, step), factors, mixing, None, bar)
             if plan.rounds is not None:
                 _exactly(loop, plan.rounds)
@@ -178,23 +178,23 @@ def iterate(
             else:
                 _until_small(loop, weights, plan)
             return loop.run
-        metric = problem.metric(centre)
-        step = safe_step(problem, centre, factors, metric)
+        metric, curvatures = problem.coordinates(centre)
+        step = safe_step(factors, curvatures)
         return _cautiously(problem, theta, step, factors, mixing, metric, weights, plan, median, bar)
     finally:
         if bar is not None:
             bar.close()
 
 
-def safe_step(problem: Problem, theta: Array, factors: Array, metric: Array | None = None) -> float:
+def safe_step(factors: Array, curvatures: Array) -> float:
     """Return one over the largest curvature of any client's weighted loss, half the stability limit."""
-    return 1.0 / float(np.max(factors * problem.curvatures(theta, metric)))
+    return 1.0 / float(np.max(factors * curvatures))
 
 
-def sandwich(found: Evaluation) -> tuple[Array, Array]:
+def sandwich(hessian: Array, meat: Array) -> tuple[Array, Array]:
     """Return the inverse Hessian and the sandwich covariance H^-1 B H^-1."""
-    inverse = linalg.inv(found.hessian)
-    return inverse, inverse @ found.meat @ inverse.T
+    inverse = linalg.inv(hessian)
+    return inverse, inverse @ meat @ inverse.T
 
 
 def numerical_error(problem: Problem, theta: Array, weights: Array, inverse: Array, se: Array) -> NumericalError:
@@ -264,16 +264,17 @@ def _median_schedule(loop: _Loop) -> bool:
 def _constant_and_cut(loop: _Loop, weights: Array, plan: Plan) -> bool:
     """Hold the step while that helps, cut it when it does not, stop when the error is small."""
     problem, run = loop.problem, loop.run
-    trust = float(np.mean(problem.total_weights(weights)))
+    rate = float(np.mean(problem.total_weights(weights)))
     previous = NumericalError(np.inf, np.inf)
     known: tuple[Array, Array] | None = None
     while run.rounds < plan.max_rounds:
-        # One time constant of the slowest mode of the mean: its curvature is `trust` in this metric.
-        chunk = int(np.clip(np.ceil(1.0 / (run.step * trust)), 10, 500))
+        # One time constant of the mean's slowest mode. A shorter chunk would take slow progress for none.
+        chunk = int(np.clip(np.ceil(1.0 / (run.step * rate)), 10, plan.max_rounds))
         if not loop.advance(min(chunk, plan.max_rounds - run.rounds)):
             return False
         if known is None:
             known = _bread_and_errors(problem, run.theta, weights)
+            rate = _slowest_rate(loop.metric, known[0])
         error = numerical_error(problem, run.theta, weights, *known)
         if error.total <= plan.tolerance:
             known = _bread_and_errors(problem, run.theta, weights)
@@ -291,9 +292,19 @@ def _constant_and_cut(loop: _Loop, weights: Array, plan: Plan) -> bool:
     return True
 
 
+def _slowest_rate(metric: Array, inverse: Array) -> float:
+    """Return the smallest curvature of the mean's loss seen in `metric`, from its inverse Hessian.
+
+    It is below the bound behind the metric, far below for rare events or many classes.
+    """
+    P = len(inverse)
+    full = np.kron(np.eye(P // len(metric)), metric)
+    return 1.0 / float(linalg.eigh(inverse, full, eigvals_only=True, subset_by_index=[P - 1, P - 1])[0])
+
+
 def _bread_and_errors(problem: Problem, theta: Array, weights: Array) -> tuple[Array, Array]:
-    found = evaluate(problem.data, problem.family, theta.mean(axis=0), problem.total_weights(weights))
-    inverse, covariance = sandwich(found)
+    centre, totals = theta.mean(axis=0), problem.total_weights(weights)
+    inverse, covariance = sandwich(*curvature_and_meat(problem.data, problem.family, centre, totals))
     return inverse, np.sqrt(np.diag(covariance))
 
 
@@ -303,7 +314,7 @@ def _fresh_error(problem: Problem, theta: Array, weights: Array) -> NumericalErr
 
 def _divergence(loop: _Loop) -> DivergenceError:
     problem, run = loop.problem, loop.run
-    safe = safe_step(problem, problem.start().mean(axis=0), loop.factors)
+    safe = safe_step(loop.factors, problem.curvatures(problem.start().mean(axis=0)))
     return DivergenceError(
         f"the iteration diverged in round {run.rounds} at step={run.step:.4g}; steps up to {safe:.4g} are safe "
         "here (one over the largest curvature of any client). Pass a smaller step, or step='auto'"

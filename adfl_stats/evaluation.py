@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adfl_stats.data import ClientData
+from adfl_stats.data import BLOCK_ROWS, ClientData
 from adfl_stats.families import Family
 
-__all__ = ["ClientMoments", "Evaluation", "client_moments", "evaluate", "score_statistics"]
+__all__ = ["ClientMoments", "Evaluation", "client_moments", "curvature_and_meat", "evaluate", "score_statistics"]
 
 Array = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ class ClientMoments:
     meat : ndarray (P, P)
         Sum over rows of the squared (weighted) scores over the squared total weight.
     dispersion : float
-        Mean squared Pearson residual (1 where the family has no dispersion).
+        Mean over rows of the weighted squared Pearson residuals (1 where the family has no dispersion).
     """
 
     gradient: Array
@@ -84,7 +84,7 @@ def client_moments(data: ClientData, family: Family, theta: Array, m: int) -> Cl
         eta = linear_predictor(data, family, theta, rows)
         residual = family.residual(eta, y)
         weight = np.ones(len(y)) if data.row_weights is None else data.row_weights[rows]
-        scores = _times_rows(residual * (weight if residual.ndim == 1 else weight[:, None]), X)
+        scores = _times_rows(_scaled(residual, weight), X)
         gradient += scores.sum(axis=0)
         meat += scores.T @ scores
         hessian += _curvature_matrix(X, family.curvature(eta, y), weight)
@@ -97,7 +97,7 @@ def client_moments(data: ClientData, family: Family, theta: Array, m: int) -> Cl
         hessian / total,
         information / total,
         meat / total**2,
-        dispersion / total if family.estimates_scale else 1.0,
+        dispersion / data.sizes[m] if family.estimates_scale else 1.0,
     )
 
 
@@ -123,17 +123,40 @@ def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> 
         information=information,
         meat=meat,
         model_meat=model_meat,
-        scale=_scale(family, dispersions, data.totals, weights, P),
+        scale=_scale(family, dispersions, data, weights, P),
     )
 
 
-def score_statistics(data: ClientData, family: Family, thetas: Array) -> Array:
-    """Return each client's score statistic at its own row of `thetas` (M, P)."""
-    raw, dispersions = np.zeros(data.n_clients), np.zeros(data.n_clients)
+def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: Array) -> tuple[Array, Array]:
+    """Return only the weighted curvature and meat of an `Evaluation`, in one pass that ignores clients."""
+    P = len(theta)
+    hessian, meat = np.zeros((P, P)), np.zeros((P, P))
+    shares = weights / (data.n_clients * data.totals)
+    for low in range(0, data.n_rows, BLOCK_ROWS):
+        rows = slice(low, min(low + BLOCK_ROWS, data.n_rows))
+        X, y = data.X[rows], data.y[rows]
+        weight = shares[np.searchsorted(data.offsets, np.arange(rows.start, rows.stop), side="right") - 1]
+        if data.row_weights is not None:
+            weight = weight * data.row_weights[rows]
+        eta = linear_predictor(data, family, theta, rows)
+        scores = _times_rows(_scaled(family.residual(eta, y), weight), X)
+        meat += scores.T @ scores
+        hessian += _curvature_matrix(X, family.curvature(eta, y), weight)
+    return hessian, meat
+
+
+def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Return each client's score statistic at its own row of `thetas` (M, P), and its rank."""
+    raw, ranks, dispersions = (
+        np.zeros(data.n_clients),
+        np.zeros(data.n_clients, dtype=np.int64),
+        np.zeros(data.n_clients),
+    )
     for m, theta in enumerate(thetas):
         found = client_moments(data, family, theta, m)
-        raw[m], dispersions[m] = _score_statistic(found, data.totals[m])[0], found.dispersion
-    return raw / common_dispersion(family, dispersions)
+        raw[m], ranks[m] = _score_statistic(found, data.totals[m])
+        dispersions[m] = found.dispersion
+    return raw / common_dispersion(family, dispersions), ranks
 
 
 def common_dispersion(family: Family, dispersions: Array) -> float:
@@ -141,7 +164,8 @@ def common_dispersion(family: Family, dispersions: Array) -> float:
 
     A client's own residuals must not set its own scale, or a bad client would excuse itself.
     """
-    return float(np.median(dispersions)) if family.estimates_scale else 1.0
+    # The floor serves data without noise, whose gradients and dispersion are both zero.
+    return max(float(np.median(dispersions)), 1e-100) if family.estimates_scale else 1.0
 
 
 def linear_predictor(data: ClientData, family: Family, theta: Array, rows: slice) -> Array:
@@ -161,6 +185,10 @@ def curvature_matrices(data: ClientData, family: Family, theta: Array) -> Iterat
             weight = bound if data.row_weights is None else bound * data.row_weights[rows]
             total += (data.X[rows] * weight[:, None]).T @ data.X[rows]
         yield total / data.totals[m]
+
+
+def _scaled(residual: Array, weight: Array) -> Array:
+    return residual * (weight if residual.ndim == 1 else weight[:, None])
 
 
 def _times_rows(residual: Array, X: Array) -> Array:
@@ -190,12 +218,12 @@ def _score_statistic(found: ClientMoments, total: float) -> tuple[float, int]:
     return float(total * np.sum(along**2 / values[keep])), int(keep.sum())
 
 
-def _scale(family: Family, dispersions: Array, totals: Array, weights: Array, P: int) -> float:
+def _scale(family: Family, dispersions: Array, data: ClientData, weights: Array, P: int) -> float:
     """Return the dispersion over the clients, each with its share of trust."""
     if not family.estimates_scale:
         return 1.0
     # Trust is v_m relative to the client's size: pooled clean data have it equal to one everywhere.
-    trust = weights / totals
+    trust = weights / data.totals
     trust = trust / trust.max()
-    rows = float(trust @ totals)
-    return float((trust * totals) @ dispersions / max(rows - P, 1.0))
+    rows = float(trust @ data.sizes)
+    return float((trust * data.sizes) @ dispersions / max(rows - P, 1.0))

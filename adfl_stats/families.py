@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import statsmodels.api as sm
 from numpy.typing import NDArray
+from statsmodels.genmod import families
 
 from adfl_stats._validation import in_interval
 
@@ -64,6 +64,11 @@ class Family:
     def estimates_scale(self) -> bool:
         """Whether the dispersion is estimated (Gaussian, gamma) or known to be one."""
         return self.name in ("gaussian", "gamma")
+
+    @property
+    def has_global_bound(self) -> bool:
+        """Whether `curvature_bound` is the same along every run."""
+        return self.name in ("gaussian", "binomial", "multinomial")
 
     def mean(self, eta: Array) -> Array:
         """Return E(y) at the linear predictor; for the multinomial all classes, shape (n, q + 1)."""
@@ -143,7 +148,6 @@ class Family:
 
     def statsmodels(self) -> Any:
         """Return the statsmodels family instance, for log-likelihoods, deviances and oracles."""
-        families = sm.families
         if self.name == "gamma":
             return families.Gamma(link=families.links.Log())
         if self.name == "negativebinomial":
@@ -201,10 +205,10 @@ def resolve_family(family: Any, classes: int = 0) -> Family:
                 raise ValueError(f"family 'multinomial' needs y with at least 2 classes, found {classes}")
             return Family(name, outputs=classes - 1)
         return Family(name, par=1.0 if name == "negativebinomial" else 0.0)
-    if isinstance(family, type) and issubclass(family, sm.families.Family):
+    if isinstance(family, type) and issubclass(family, families.Family):
         raise TypeError(f"family is the class {family.__name__}; pass an instance, {family.__name__}()")
     name = type(family).__name__.lower()
-    if not isinstance(family, sm.families.Family) or name not in _CODES:
+    if not isinstance(family, families.Family) or name not in _CODES:
         raise ValueError(f"family is {family!r}; choose one of {', '.join(map(repr, FAMILY_NAMES))}")
     link = type(family.link).__name__.lower()
     if link != _LINKS[name]:

@@ -72,9 +72,8 @@ def goodness(data: ClientData, family: Family, params: Array, weights: Array, sc
     """
     trusted = weights >= TRUST * weights.max()
     known = None if family.name == "multinomial" else family.statsmodels()
-    llf = deviance = total = 0.0
+    llf = deviance = 0.0
     for m in np.flatnonzero(trusted):
-        total += float(data.totals[m])
         for rows in data.blocks(int(m)):
             y, mu = data.y[rows], family.mean(linear_predictor(data, family, params, rows))
             weight = np.ones(len(y)) if data.row_weights is None else data.row_weights[rows]
@@ -90,5 +89,5 @@ def goodness(data: ClientData, family: Family, params: Array, weights: Array, sc
         return llf, -2.0 * llf
     if family.name == "gaussian":
         count = float(data.sizes[trusted].sum())
-        llf -= 0.5 * count * (np.log(2.0 * np.pi * deviance / total) + 1.0) if deviance > 0 else -np.inf
+        llf -= 0.5 * count * (np.log(2.0 * np.pi * deviance / count) + 1.0) if deviance > 0 else -np.inf
     return llf, deviance

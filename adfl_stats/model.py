@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
 from adfl_stats import diagnostics
-from adfl_stats._validation import in_interval, one_of, whole_number
+from adfl_stats._validation import in_interval, listing, one_of, whole_number
 from adfl_stats.data import ClientData
 from adfl_stats.engine import NumericalError, Plan, numerical_error, sandwich
 from adfl_stats.errors import ConvergenceWarning, NetworkWarning
@@ -68,8 +69,9 @@ class DecentralizedGLM:
         self.weighting = one_of(weighting, "weighting", ("sample", "client"))
         self.network = _matched(network, data)
         self.data, self.family = _with_family(data, family)
-        diagnostics.check_design(self.data)
-        diagnostics.warn_of_clients(self.data, self.family)
+        with one_blas_thread():
+            diagnostics.check_design(self.data)
+            diagnostics.warn_of_clients(self.data, self.family)
         groups = len(self.network.closed_groups)
         if groups > 1:
             warnings.warn(
@@ -133,12 +135,14 @@ class DecentralizedGLM:
         """
         if method is None:
             method = ADFL()
-        if not isinstance(method, Method):
+        # A class has the attributes of its objects, and would pass for a method.
+        if isinstance(method, type) or not isinstance(method, Method):
             raise TypeError(
                 f"method is {method!r}; pass a method object such as ad.DFL(), ad.ADFL() or ad.Bridge('median')"
             )
+        automatic = isinstance(step, str) and step == "auto"
         plan = Plan(
-            step=None if step == "auto" else in_interval(step, "step", 0.0, np.inf, open_low=True),
+            step=None if automatic else in_interval(step, "step", 0.0, np.inf, open_low=True),
             rounds=None if rounds is None else whole_number(rounds, "rounds", 1),
             tolerance=in_interval(tolerance, "tolerance", 0.0, np.inf, open_low=True),
             max_rounds=whole_number(max_rounds, "max_rounds", 1),
@@ -146,8 +150,19 @@ class DecentralizedGLM:
         )
         team = default_threads() if threads is None else whole_number(threads, "threads", 1)
         problem = Problem(self.data, self.network, self.family, self.weighting, team)
-        outcome = method.estimate(problem, plan)
-        return Results(_gather(problem, method.name, outcome, plan), self.data if keep_data else None)
+        with one_blas_thread():
+            outcome = method.estimate(problem, plan)
+            found = _gather(problem, method.name, outcome, plan)
+        return Results(found, self.data if keep_data else None)
+
+
+def one_blas_thread() -> threadpool_limits:
+    """Return a context in which BLAS has one thread.
+
+    Its products are small here, where threads cost more than they bring; and their number would
+    change the last bits of the result.
+    """
+    return threadpool_limits(1, "blas")
 
 
 def default_threads() -> int:
@@ -165,7 +180,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
     params = outcome.theta.mean(axis=0)
     totals = problem.total_weights(outcome.weights)
     found = evaluate(data, family, params, totals)
-    inverse, covariance = sandwich(found)
+    inverse, covariance = sandwich(found.hessian, found.meat)
     error = numerical_error(problem, outcome.theta, outcome.weights, inverse, np.sqrt(np.diag(covariance)))
     last = outcome.runs[-1]
     if plan.rounds is None and error.total > plan.tolerance:
@@ -218,11 +233,19 @@ def _matched(network: Network, data: ClientData) -> Network:
     """Return the network in the data's order: moving its rows is cheaper than moving the data."""
     if network.labels.equals(data.labels):
         return network
-    if set(network.labels) != set(data.labels) and isinstance(network.labels, pd.RangeIndex):
+    empty = network.labels[~network.labels.isin(data.labels)]
+    unknown = data.labels[~data.labels.isin(network.labels)]
+    if len(unknown) and isinstance(network.labels, pd.RangeIndex):
         raise ValueError(
             f"the network has {network.n_clients} clients without names, the data have {data.n_clients} named "
-            f"{data.labels[0]!r}, ...; name the network's clients in their order, for example with "
+            f"{listing(data.labels)}; name the network's clients in their order, for example with "
             "labels=data.labels in the call that builds it"
+        )
+    if len(unknown) or len(empty):
+        raise ValueError(
+            "data and network must have the same clients; in the network, but without rows in the data: "
+            f"{listing(empty) or 'none'}; in the data, but not in the network: {listing(unknown) or 'none'}. "
+            "Leave these clients out, or add them to the other; text and number are different names"
         )
     return network.reindex(data.labels)
 
@@ -234,13 +257,13 @@ def _with_family(data: ClientData, family: Any) -> tuple[ClientData, Family]:
         levels, codes = np.unique(data.y, return_inverse=True)
         data = replace(data, y=codes.astype(np.float64), classes=tuple(_plain_number(v) for v in levels))
     resolved = resolve_family(family, len(data.classes or ()))
-    if data.classes is not None and resolved.name != "multinomial" and len(data.classes) != 2:
+    if data.classes is not None and resolved.name != "multinomial" and len(data.classes) > 2:
         raise ValueError(
-            f"y holds {len(data.classes)} labels ({data.classes[0]!r}, ...), family {resolved.name!r} wants numbers; "
+            f"y holds the labels {listing(data.classes)}, family {resolved.name!r} wants numbers; "
             "use family='multinomial' or recode y"
         )
     if data.classes is not None and resolved.name not in ("multinomial", "binomial"):
-        raise ValueError(f"y holds the labels {data.classes[0]!r} and {data.classes[1]!r}; use family='binomial'")
+        raise ValueError(f"y holds the labels {listing(data.classes)}; use family='binomial'")
     resolved.check_response(data.y)
     return data, resolved
 

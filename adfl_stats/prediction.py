@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from formulaic.errors import DataMismatchWarning
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from adfl_stats._validation import finite_float64, in_interval, listing
+from adfl_stats.data import linear_shift
 from adfl_stats.fit import Fit
 
 __all__ = ["Prediction", "design_for"]
@@ -32,7 +35,14 @@ def design_for(X: Any, columns: list[str], spec: Any) -> tuple[Array, pd.Index]:
         needed = sorted({str(v) for v in spec.required_variables} - set(X.columns))
         if needed:
             raise ValueError(f"X lacks the formula's variables {listing(needed)}; its columns are {listing(X.columns)}")
-        found = spec.get_model_matrix(X, na_action="raise")
+        try:
+            with warnings.catch_warnings():
+                # The formula would give an unknown level the columns of the reference level.
+                warnings.simplefilter("error", DataMismatchWarning)
+                found = spec.get_model_matrix(X, na_action="raise")
+        except DataMismatchWarning as warning:
+            levels = str(warning).partition("{")[2].partition("}")[0]
+            raise ValueError(f"X has levels of a factor that the data of the fit did not have: {levels}") from None
         return finite_float64(found, "X", 2), X.index
     design = finite_float64(X, "X", np.ndim(X))
     design = design[None, :] if design.ndim == 1 else design
@@ -69,10 +79,9 @@ class Prediction:
         """Predict at the rows of X."""
         params = fit.theta.mean(axis=0)
         eta = X @ params.reshape(fit.family.outputs, -1).T
-        if offset is not None:
-            eta = eta + finite_float64(offset, "offset", 1)[:, None]
-        if exposure is not None:
-            eta = eta + np.log(finite_float64(exposure, "exposure", 1))[:, None]
+        shift = linear_shift(offset, exposure, len(X))
+        if shift is not None:
+            eta += shift[:, None]
         if fit.family.name == "multinomial":
             return cls._of_classes(X, eta, index, fit, covariance)
         eta = eta[:, 0]

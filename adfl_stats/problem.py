@@ -41,6 +41,7 @@ class Problem:
         self.P = self.p * family.outputs
         self.sizes = data.totals / data.totals.mean() if weighting == "sample" else np.ones(self.M)
         self._plain: _kernels.Loss | None = None
+        self._coordinates: tuple[Array, Array] | None = None
 
     @cached_property
     def mixing(self) -> _kernels.Mixing:
@@ -109,29 +110,34 @@ class Problem:
             theta[:, column] = self._log_means() / value
         return theta
 
-    def metric(self, theta: Array) -> Array:
-        """Return the inverse of the pooled curvature bound at theta (P,): a common preconditioner."""
-        pooled = sum(
-            size * matrix
-            for size, matrix in zip(self.sizes / self.M, curvature_matrices(self.data, self.family, theta), strict=True)
-        )
-        return np.ascontiguousarray(linalg.inv(pooled))
+    def coordinates(self, theta: Array) -> tuple[Array, Array]:
+        """Return a common preconditioner at theta (P,) and the clients' largest curvatures seen in it.
 
-    def curvatures(self, theta: Array, metric: Array | None = None) -> Array:
-        """Return each client's largest curvature along a run from theta, seen in `metric`."""
-        root = np.eye(self.p) if metric is None else linalg.cholesky(metric, lower=True)
-        return np.array(
-            [
-                linalg.eigvalsh(root.T @ matrix @ root, subset_by_index=[self.p - 1, self.p - 1])[0]
-                for matrix in curvature_matrices(self.data, self.family, theta)
-            ]
-        )
+        The preconditioner (p, p) is the inverse of the pooled bound on the curvature. Families whose
+        bound does not depend on theta have both computed once.
+        """
+        if self._coordinates is None or not self.family.has_global_bound:
+            pooled = np.zeros((self.p, self.p))
+            for size, matrix in zip(self.sizes, curvature_matrices(self.data, self.family, theta), strict=True):
+                pooled += size / self.M * matrix
+            metric = np.ascontiguousarray(linalg.inv(pooled))
+            self._coordinates = metric, self.curvatures(theta, linalg.cholesky(metric, lower=True))
+        return self._coordinates
+
+    def curvatures(self, theta: Array, root: Array | None = None) -> Array:
+        """Return each client's largest curvature along a run from theta, in coordinates `root` if given."""
+        last = [self.p - 1, self.p - 1]
+        found = np.empty(self.M)
+        for m, matrix in enumerate(curvature_matrices(self.data, self.family, theta)):
+            seen = matrix if root is None else root.T @ matrix @ root
+            found[m] = linalg.eigvalsh(seen, subset_by_index=last)[0]
+        return found
 
     @cached_property
     def _gram(self) -> tuple[Array, Array]:
-        """Each client's X'X / n (rows padded to a multiple of 8) and X'(y - shift) / n."""
+        """Each client's X'X / n (rows padded to a multiple of 4) and X'(y - shift) / n."""
         data, p = self.data, self.p
-        S, b = np.zeros((self.M, p, -(-p // 8) * 8)), np.zeros((self.M, p))
+        S, b = np.zeros((self.M, p, -(-p // 4) * 4)), np.zeros((self.M, p))
         for m in range(self.M):
             for rows in data.blocks(m):
                 X = data.X[rows]

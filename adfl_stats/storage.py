@@ -6,6 +6,7 @@ import json
 from dataclasses import fields
 from os import PathLike
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -52,19 +53,21 @@ def load(path: str | PathLike[str]) -> Results:
     not keep: predictions then need the model's own columns.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here, because np.load leaves a file that it cannot read open.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = dict(archive)
         words = json.loads(arrays.pop("json").tobytes())
-    except (KeyError, ValueError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise ValueError(f"{path} does not hold results written by Results.save: {error}") from None
-    if words["format"] != FORMAT:
-        raise ValueError(f"{path} has format {words['format']}, this version reads format {FORMAT}")
+        found = words["format"]
+    except (KeyError, TypeError, ValueError, EOFError, BadZipFile) as error:
+        raise ValueError(
+            f"{path} does not hold results written by Results.save ({type(error).__name__} on reading it)"
+        ) from error
+    if found != FORMAT:
+        raise ValueError(f"{path} has format {found}, this version reads format {FORMAT}")
     labels = pd.Index(words["labels"])
     M = len(labels)
     W = sparse.csr_array((arrays["W.data"], arrays["W.indices"], arrays["W.indptr"]), shape=(M, M))
-    found = {part.name: arrays[f"evaluation.{part.name}"] for part in fields(Evaluation)}
+    pieces = {part.name: arrays[f"evaluation.{part.name}"] for part in fields(Evaluation)}
     trace = pd.DataFrame({name[6:]: value for name, value in arrays.items() if name.startswith("trace.")})
     fit = Fit(
         **{name: arrays[name] for name in _ARRAYS},
@@ -72,7 +75,7 @@ def load(path: str | PathLike[str]) -> Results:
         classes=None if words["classes"] is None else tuple(words["classes"]),
         family=Family(**words["family"]),
         network=Network._of(W, labels),
-        evaluation=Evaluation(**(found | {"scale": float(found["scale"])})),
+        evaluation=Evaluation(**(pieces | {"scale": float(pieces["scale"])})),
         error=NumericalError(**words["error"]),
         labels=labels,
         trace=trace,

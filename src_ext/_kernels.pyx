@@ -13,6 +13,7 @@ the number of threads never changes a bit.
 """
 
 from cython.parallel cimport prange, threadid
+from libc.float cimport DBL_MAX
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -50,7 +51,7 @@ MEAN, MEDIAN = 0, 1
 cdef const adfl_ops *ops = adfl_pick(0)
 
 # A block of rows should stay in the first-level cache between the two products that use it.
-cdef Py_ssize_t BLOCK_BYTES = 24576
+cdef Py_ssize_t BLOCK_BYTES = 20480
 # Below this many multiply-adds a parallel region costs more than it brings.
 cdef double THREAD_WORK = 400000.0
 
@@ -185,7 +186,8 @@ cdef class RowLoss(Loss):
 cdef class GramLoss(Loss):
     """Gaussian losses by their Gram matrices: gradient S_m theta - b_m, whatever the number of rows.
 
-    S (clients, p, padded p) has its rows padded with zeros to a multiple of 8; b is (clients, p).
+    S is (clients, p, width) with rows padded by zeros to a multiple of 4, which keeps them aligned and
+    the memory to be read small; b is (clients, p).
     """
 
     cdef const double[:, :, ::1] S
@@ -199,7 +201,9 @@ cdef class GramLoss(Loss):
     cdef void gradient_at(self, Py_ssize_t m, const double *T, Py_ssize_t cols, double *G,
                           double *work) noexcept nogil:
         cdef Py_ssize_t p = self.n_columns, pp = padded(p), c, k
-        ops.products(&self.S[m, 0, 0], pp, p, pp, T, pp, cols, G, pp)
+        # The products fill p entries of a column; the padding behind them takes part in the step.
+        memset(G, 0, cols * pp * sizeof(double))
+        ops.products(&self.S[m, 0, 0], self.S.shape[2], p, self.S.shape[2], T, pp, cols, G, pp)
         for c in range(cols):
             for k in range(p):
                 G[c * pp + k] -= self.b[m, k]
@@ -298,7 +302,7 @@ def rounds(Mixing mixing, Loss loss, double[:, :, ::1] theta, const double[:, ::
                         # written so that a NaN is kept once it has been met
                         if not (moves[m * R + r] <= moved[t, r]) and moved[t, r] == moved[t, r]:
                             moved[t, r] = moves[m * R + r]
-                    fine = fine and moved[t, r] <= limits[r]
+                    fine = fine and moved[t, r] <= limits[r] and moved[t, r] <= DBL_MAX
                 if not fine:
                     break
             unpack(now, p, theta)

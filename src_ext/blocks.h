@@ -44,6 +44,12 @@ typedef struct {
 #define ADFL_X86 1
 #endif
 
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define ADFL_SHUFFLE __builtin_shufflevector
+#endif
+#endif
+
 #if defined(__GNUC__)
 #define ADFL_INLINE static inline __attribute__((always_inline))
 #define ADFL_NAME(base) ADFL_PASTE(base, ADFL_SUFFIX)

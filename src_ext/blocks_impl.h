@@ -31,6 +31,21 @@ ADFL_TARGET ADFL_INLINE double ADFL_NAME(lanes_sum)(const VEC v)
 #endif
 }
 
+/* Sums of the lanes of four vectors, side by side. */
+ADFL_TARGET ADFL_INLINE void ADFL_NAME(lanes_sum4)(const VEC a, const VEC b, const VEC c, const VEC d, double *out)
+{
+#if ADFL_LANES == 4 && defined(ADFL_SHUFFLE)
+    const VEC ab = ADFL_SHUFFLE(a, b, 0, 4, 2, 6) + ADFL_SHUFFLE(a, b, 1, 5, 3, 7);
+    const VEC cd = ADFL_SHUFFLE(c, d, 0, 4, 2, 6) + ADFL_SHUFFLE(c, d, 1, 5, 3, 7);
+    STORE(out, ADFL_SHUFFLE(ab, cd, 0, 1, 4, 5) + ADFL_SHUFFLE(ab, cd, 2, 3, 6, 7));
+#else
+    out[0] = ADFL_NAME(lanes_sum)(a);
+    out[1] = ADFL_NAME(lanes_sum)(b);
+    out[2] = ADFL_NAME(lanes_sum)(c);
+    out[3] = ADFL_NAME(lanes_sum)(d);
+#endif
+}
+
 /* The last p % LANES entries of a row are read as the last LANES entries, in bounds, and the lanes
  * that were used before are multiplied by zero: `keep` is 1 on the new lanes. */
 ADFL_TARGET ADFL_INLINE VEC ADFL_NAME(new_lanes)(ptrdiff_t done, ptrdiff_t p)
@@ -65,8 +80,11 @@ ADFL_TARGET ADFL_INLINE void ADFL_NAME(dot_tile)(
             UNROLL for (int c = 0; c < C; c++) acc[r][c] += x * t[c];
         }
     }
-    UNROLL for (int r = 0; r < R; r++)
-        UNROLL for (int c = 0; c < C; c++) E[c * lde + r] = ADFL_NAME(lanes_sum)(acc[r][c]);
+    UNROLL for (int c = 0; c < C; c++) {
+        UNROLL for (int r = 0; r + 4 <= R; r += 4)
+            ADFL_NAME(lanes_sum4)(acc[r][c], acc[r + 1][c], acc[r + 2][c], acc[r + 3][c], E + c * lde + r);
+        UNROLL for (int r = R / 4 * 4; r < R; r++) E[c * lde + r] = ADFL_NAME(lanes_sum)(acc[r][c]);
+    }
 }
 
 ADFL_TARGET ADFL_INLINE void ADFL_NAME(dot_columns)(
@@ -110,51 +128,50 @@ ADFL_TARGET static void ADFL_NAME(products)(
         ADFL_NAME(dot_columns)(8, 1, X, ldx, rows, p, T + c * ldt, ldt, E + c * lde, lde);
 }
 
+/* K vectors of C columns of X'E over all rows, kept in registers from the first row to the last. The
+ * last vector stands at `end` and adds only the lanes in `keep`: it may overlap the one before. */
 ADFL_TARGET ADFL_INLINE void ADFL_NAME(add_tile)(
-    const int R, const int C, const double *X, ptrdiff_t ldx, ptrdiff_t p,
+    const int K, const int C, const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t end,
     const double *E, ptrdiff_t lde, const VEC keep, double *G, ptrdiff_t ldg)
 {
-    VEC x[8];
-    double e[4][8];
-    ptrdiff_t k = 0;
-    UNROLL for (int c = 0; c < C; c++)
-        UNROLL for (int r = 0; r < R; r++) e[c][r] = E[c * lde + r];
-    for (; k + LANES <= p; k += LANES) {
-        UNROLL for (int r = 0; r < R; r++) x[r] = LOAD(X + r * ldx + k);
-        UNROLL for (int c = 0; c < C; c++) {
-            VEC g = LOAD(G + c * ldg + k);
-            UNROLL for (int r = 0; r < R; r++) g += x[r] * e[c][r];
-            STORE(G + c * ldg + k, g);
+    VEC acc[8][4];
+    UNROLL for (int k = 0; k < K; k++)
+        UNROLL for (int c = 0; c < C; c++) acc[k][c] = (VEC){0};
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        VEC e[4];
+        UNROLL for (int c = 0; c < C; c++) e[c] = E[c * lde + i] - (VEC){0};
+        UNROLL for (int k = 0; k < K; k++) {
+            const VEC x = LOAD(X + i * ldx + (k < K - 1 ? k * LANES : end));
+            UNROLL for (int c = 0; c < C; c++) acc[k][c] += x * e[c];
         }
     }
-    if (k < p) {
-        k = p - LANES;
-        UNROLL for (int r = 0; r < R; r++) x[r] = LOAD(X + r * ldx + k) * keep;
-        UNROLL for (int c = 0; c < C; c++) {
-            VEC g = LOAD(G + c * ldg + k);
-            UNROLL for (int r = 0; r < R; r++) g += x[r] * e[c][r];
-            STORE(G + c * ldg + k, g);
-        }
+    UNROLL for (int c = 0; c < C; c++) {
+        UNROLL for (int k = 0; k < K - 1; k++)
+            STORE(G + c * ldg + k * LANES, LOAD(G + c * ldg + k * LANES) + acc[k][c]);
+        STORE(G + c * ldg + end, LOAD(G + c * ldg + end) + acc[K - 1][c] * keep);
     }
 }
 
+/* Splits the p entries into tiles of nearly equal size, none above K vectors. */
 ADFL_TARGET ADFL_INLINE void ADFL_NAME(add_columns)(
-    const int R, const int C, const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p,
+    const int K, const int C, const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p,
     const double *E, ptrdiff_t lde, double *G, ptrdiff_t ldg)
 {
-    const VEC keep = ADFL_NAME(new_lanes)(p / LANES * LANES, p);
-    ptrdiff_t i = 0;
-    for (; i + R <= rows; i += R)
-        ADFL_NAME(add_tile)(R, C, X + i * ldx, ldx, p, E + i, lde, keep, G, ldg);
-    if (R > 4 && i + 4 <= rows) {
-        ADFL_NAME(add_tile)(4, C, X + i * ldx, ldx, p, E + i, lde, keep, G, ldg);
-        i += 4;
+    const VEC all = (VEC){0} + 1.0, tail = ADFL_NAME(new_lanes)((p - 1) / LANES * LANES, p);
+    const ptrdiff_t vectors = (p + LANES - 1) / LANES, tiles = (vectors + K - 1) / K;
+    for (ptrdiff_t t = 0; t < tiles; t++) {
+        const ptrdiff_t first = vectors * t / tiles, last = vectors * (t + 1) / tiles, k = first * LANES;
+        const ptrdiff_t end = (t + 1 < tiles ? (last - 1) * LANES : p - LANES) - k;
+        const VEC keep = t + 1 < tiles ? all : tail;
+#define TILE(size) \
+    case size: \
+        if (size <= K) ADFL_NAME(add_tile)(size, C, X + k, ldx, rows, end, E, lde, keep, G + k, ldg); \
+        break;
+        switch (last - first) {
+            TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8)
+        }
+#undef TILE
     }
-    if (i + 2 <= rows) {
-        ADFL_NAME(add_tile)(2, C, X + i * ldx, ldx, p, E + i, lde, keep, G, ldg);
-        i += 2;
-    }
-    if (i < rows) ADFL_NAME(add_tile)(1, C, X + i * ldx, ldx, p, E + i, lde, keep, G, ldg);
 }
 
 ADFL_TARGET static void ADFL_NAME(accumulate)(
@@ -168,8 +185,10 @@ ADFL_TARGET static void ADFL_NAME(accumulate)(
                 for (ptrdiff_t k = 0; k < p; k++) G[c * ldg + k] += X[i * ldx + k] * E[c * lde + i];
         return;
     }
+    for (; c + 3 <= cols && cols - c != 4; c += 3)
+        ADFL_NAME(add_columns)(4, 3, X, ldx, rows, p, E + c * lde, lde, G + c * ldg, ldg);
     for (; c + 2 <= cols; c += 2)
-        ADFL_NAME(add_columns)(4, 2, X, ldx, rows, p, E + c * lde, lde, G + c * ldg, ldg);
+        ADFL_NAME(add_columns)(6, 2, X, ldx, rows, p, E + c * lde, lde, G + c * ldg, ldg);
     if (c < cols)
         ADFL_NAME(add_columns)(8, 1, X, ldx, rows, p, E + c * lde, lde, G + c * ldg, ldg);
 }
@@ -185,20 +204,13 @@ ADFL_TARGET ADFL_INLINE double ADFL_NAME(fast_exp)(double x)
     const double shifted = u * 1.4426950408889634 + shift;
     const double k = shifted - shift;
     const double r = (u - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10;
-    double s = 1.0 / 6227020800.0;
-    s = s * r + 1.0 / 479001600.0;
-    s = s * r + 1.0 / 39916800.0;
-    s = s * r + 1.0 / 3628800.0;
-    s = s * r + 1.0 / 362880.0;
-    s = s * r + 1.0 / 40320.0;
-    s = s * r + 1.0 / 5040.0;
-    s = s * r + 1.0 / 720.0;
-    s = s * r + 1.0 / 120.0;
-    s = s * r + 1.0 / 24.0;
-    s = s * r + 1.0 / 6.0;
-    s = s * r + 0.5;
-    s = s * r + 1.0;
-    s = s * r + 1.0;
+    /* Estrin's order: a short chain of dependent operations counts for more than their number */
+    const double r2 = r * r, r4 = r2 * r2;
+    const double low = (1.0 + r) + r2 * (0.5 + r * (1.0 / 6.0));
+    const double next = (1.0 / 24.0 + r * (1.0 / 120.0)) + r2 * (1.0 / 720.0 + r * (1.0 / 5040.0));
+    const double third = (1.0 / 40320.0 + r * (1.0 / 362880.0)) + r2 * (1.0 / 3628800.0 + r * (1.0 / 39916800.0));
+    const double high = third + r4 * (1.0 / 479001600.0 + r * (1.0 / 6227020800.0));
+    const double s = (low + r4 * next) + (r4 * r4) * high;
     int64_t bits;
     memcpy(&bits, &shifted, 8);
     bits = (bits + 1023) << 52; /* the low bits of `shifted` are k */
@@ -248,9 +260,10 @@ ADFL_TARGET static void ADFL_NAME(residuals)(
             break;
         case ADFL_NEGATIVE_BINOMIAL:
             for (ptrdiff_t i = 0; i < rows; i++) {
-                /* (mu - y) / (1 + par mu), divided through by mu so that large mu stays finite */
+                /* (mu - y) / (1 + par mu), divided through by mu; large and small mu stay finite */
                 const double inverse = ADFL_NAME(fast_exp)(-e[i]);
-                e[i] = (1.0 - y[i] * inverse) / (inverse + par);
+                const double share = 1.0 / (inverse + par);
+                e[i] = share - y[i] * (inverse * share);
             }
             break;
         default:

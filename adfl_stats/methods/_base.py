@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from adfl_stats._validation import float64_array
 from adfl_stats.engine import Plan, Run
 from adfl_stats.problem import Problem
 
@@ -62,7 +63,7 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, s
     """
     if init is None:
         return problem.start(), "zero" if problem.family.link != "log" else "local means", []
-    if isinstance(init, Method):
+    if isinstance(init, Method) and not isinstance(init, type):
         outcome = init.estimate(problem, plan.loosened())
         return outcome.theta, init.name, outcome.runs
     name = "given"
@@ -73,11 +74,11 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, s
         if set(init.index) != set(labels):
             raise ValueError("init has other clients than the data; its index must hold every client's label once")
         init = init.loc[labels]
-    values = np.asarray(init, dtype=np.float64)
+    values = float64_array(init, "init")
     if values.shape not in ((problem.P,), (problem.M, problem.P)):
         raise ValueError(
             f"init has shape {values.shape}; ({problem.P},) for all clients or ({problem.M}, {problem.P}) is wanted"
         )
     if not np.isfinite(values).all():
-        raise ValueError("init has NaN or infinite values")
+        raise ValueError("init has NaN or infinite values; every client needs a finite start")
     return np.broadcast_to(values, (problem.M, problem.P)).copy(), name, []

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from adfl_stats._validation import in_interval, one_of, whole_number
 from adfl_stats.engine import Plan, iterate
@@ -19,8 +20,11 @@ __all__ = ["ADFL", "adaptive_weights"]
 
 Array = NDArray[np.float64]
 
-# lambda = SCALE / median suspicion. Appendix D of the paper, with its choice of lambda, is not public.
+# lambda where the user gives none, in units of the median suspicion and at most this. Appendix D of the
+# paper, with its choice of lambda, is not public: this one is ours.
 SCALE = 3.0
+# A client that follows the model has a score statistic beyond this quantile with probability .05.
+LEVEL = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,16 +40,17 @@ class ADFL:
     Parameters
     ----------
     lam : float or None
-        lambda_n. None takes a multiple of one over the clients' median suspicion, which has no unit.
+        lambda_n. None takes 3 over the clients' median suspicion or over 1, whichever is larger.
     stages : int
         Number of stages S.
     init : array, results, method or None
         Initial estimates: one row for all clients or one each, another fit, or a method to run first.
         None runs a robust one.
     measure : {"norm", "score"} or None
-        Suspicion: the norm of the client's gradient, as in the paper, or the square root of Rao's
-        score statistic n_m g' I_m^+ g / phi, which allows for the clients' sizes and covariates. None
-        takes "norm" with a given `lam` and "score" where lambda is chosen here.
+        Suspicion: the norm of the client's gradient, as in the paper; or by how much the square root of
+        Rao's score statistic n_m g' I_m^+ g / phi exceeds that of its chi-square 95 % point, and zero
+        below, which allows for the clients' sizes and covariates and leaves ordinary clients their full
+        weight. None takes "norm" with a given `lam` and "score" where lambda is chosen here.
     """
 
     lam: float | None = None
@@ -92,15 +97,16 @@ def robust_start() -> Method:
 
 
 def default_lambda(suspicion: Array) -> float:
-    """Return lambda as a multiple of one over the median suspicion."""
-    return SCALE / max(float(np.median(suspicion)), np.finfo(float).tiny)
+    """Return lambda: fixed on the score's own scale, smaller while a poor start makes all look suspicious."""
+    return SCALE / max(float(np.median(suspicion)), 1.0)
 
 
 def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
     """Return every client's suspicion at its own estimate, a row of theta (M, P)."""
     if measure == "norm":
         return np.linalg.norm(problem.gradients(theta), axis=1)
-    return np.sqrt(score_statistics(problem.data, problem.family, theta))
+    scores, ranks = score_statistics(problem.data, problem.family, theta)
+    return np.maximum(np.sqrt(scores) - np.sqrt(stats.chi2.ppf(LEVEL, ranks)), 0.0)
 
 
 def adaptive_weights(suspicion: Array, lam: float) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from adfl_stats._validation import listing
+from adfl_stats._validation import float64_array, listing
 from adfl_stats.engine import Plan, iterate
 from adfl_stats.methods._base import Outcome, initial_estimates
 from adfl_stats.problem import Problem
@@ -57,8 +57,11 @@ def client_weights(weights: Any, labels: pd.Index) -> NDArray[np.float64]:
         absent = [label for label in labels if label not in weights.index]
         if absent:
             raise ValueError(f"weights lacks the clients {listing(absent)}; give every client a weight in [0, 1]")
+        unknown = [label for label in weights.index if label not in labels]
+        if unknown:
+            raise ValueError(f"weights names clients that the data do not have: {listing(unknown)}; leave them out")
         weights = weights.loc[labels]
-    values = np.asarray(weights, dtype=np.float64)
+    values = float64_array(weights, "weights")
     if values.shape != (len(labels),):
         raise ValueError(
             f"weights has shape {values.shape}; one weight for each of the {len(labels)} clients is wanted"
