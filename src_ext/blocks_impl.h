@@ -285,6 +285,11 @@ ADFL_TARGET static void ADFL_NAME(mix)(
         }
         UNROLL for (int l = 0; l < 4; l++) STORE(out + k + l * LANES, acc[l]);
     }
+    for (; k + LANES <= size; k += LANES) {
+        VEC acc = (VEC){0};
+        for (ptrdiff_t j = 0; j < count; j++) acc += LOAD(theta + index[j] * size + k) * weight[j];
+        STORE(out + k, acc);
+    }
     for (; k < size; k++) {
         double acc = 0.0;
         for (ptrdiff_t j = 0; j < count; j++) acc += theta[index[j] * size + k] * weight[j];
