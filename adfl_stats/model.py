@@ -51,8 +51,8 @@ class DecentralizedGLM:
     >>> net = ad.networks.directed_circle(20, 5)
     >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
     >>> res = ad.DecentralizedGLM(data, net).fit()
-    >>> res.params.round(1).tolist()
-    [1.0, 0.0, 0.0, -0.0, -0.0]
+    >>> bool(((res.params - sim.theta0).abs() < 4 * res.bse).all())
+    True
     """
 
     def __init__(

@@ -51,12 +51,15 @@ def _header(res: Results) -> SimpleTable:
         ("Effective clients:", f"{res.effective_clients:.1f}"),
         _fit_cell(res),
     ]
-    rows = [[a, b, f"   {c}", d] for (a, b), (c, d) in zip(left, right, strict=True)]
+    table = _pairs(left, "Decentralised GLM Results", [17, 19])
+    # Side by side, so that both columns of names are names in HTML and LaTeX too.
+    table.extend_right(_pairs([(f"  {name}", value) for name, value in right], None, [20, 16]))
+    return table
+
+
+def _pairs(cells: list[tuple[str, str]], title: str | None, widths: list[int]) -> SimpleTable:
     return SimpleTable(
-        [row[1:] for row in rows],
-        stubs=[row[0] for row in rows],
-        title="Decentralised GLM Results",
-        txt_fmt=_layout([17, 20, 20, 17], "rlr"),
+        [[value] for _, value in cells], stubs=[name for name, _ in cells], title=title, txt_fmt=_layout(widths, "r")
     )
 
 

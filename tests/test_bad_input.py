@@ -357,6 +357,12 @@ def test_clients_without_a_minimum_of_their_own_are_named_and_fitted(case, famil
         assert np.isfinite(found.to_numpy()).all()
 
 
+def test_one_outcome_is_not_separable_without_a_constant(case):
+    # Both signs of x occur among the rows of h3, so that no multiple of x is positive on all of them.
+    model = build(case, X=case.X[:, 1:2], **one_sided(case))
+    assert model.fit(ad.DFL()).converged
+
+
 def test_network_of_two_parts_is_warned_of(case):
     parts = np.kron(np.eye(2), np.ones((4, 4)))
     with pytest.warns(ad.NetworkWarning, match="falls into 2 groups that never hear of one another"):

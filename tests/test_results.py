@@ -3,11 +3,13 @@
 import gc
 import inspect
 import multiprocessing
+import os
 import pickle
 import threading
 import weakref
 from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -375,12 +377,21 @@ def test_standard_errors_of_class_probabilities_by_differences(graded):
 # ------------------------------------------------------------------ threads
 
 
+def threads_on(processors):
+    """The default number of threads, as if the machine had so many processors."""
+    with mock.patch.object(os, "sched_getaffinity", create=True, return_value=range(processors)):
+        return default_threads()
+
+
+def test_threads_are_the_processors_up_to_eight():
+    assert [threads_on(k) for k in (1, 6, 64)] == [1, 6, 8]
+
+
 def test_workers_have_one_thread():
-    assert 1 <= default_threads() <= 8
     found = []
-    worker = threading.Thread(target=lambda: found.append(default_threads()))
+    worker = threading.Thread(target=lambda: found.append(threads_on(6)))
     worker.start()
     worker.join()
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        found.append(pool.submit(default_threads).result())
+        found.append(pool.submit(threads_on, 6).result())
     assert found == [1, 1]

@@ -1,0 +1,178 @@
+"""Checks and reports: what the paper demands or promises, its value here, and whether it holds.
+
+A check has one of four words. ``holds`` and ``fails`` are for what can be decided; ``indicative`` for
+statements of order, whose constants the theory leaves open; ``unknown`` for what the data cannot show.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from adfl_stats._validation import one_of
+
+__all__ = ["FAILS", "HOLDS", "INDICATIVE", "STATUSES", "UNKNOWN", "Check", "Report", "decided"]
+
+HOLDS, FAILS, INDICATIVE, UNKNOWN = "holds", "fails", "indicative", "unknown"
+STATUSES = (HOLDS, FAILS, INDICATIVE, UNKNOWN)
+WIDTH = 78
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of a report.
+
+    Attributes
+    ----------
+    name : str
+        What is looked at.
+    place : str
+        Where it stands in the paper, or "" for what is ours.
+    value : float or None
+        Its value here.
+    bound : str
+        What is wanted of the value.
+    status : {"holds", "fails", "indicative", "unknown"}
+        The verdict.
+    note : str
+        What it means, in plain words.
+    """
+
+    name: str
+    place: str
+    value: float | None
+    bound: str
+    status: str
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        one_of(self.status, "status", STATUSES)
+
+
+def decided(condition: bool) -> str:
+    """Return "holds" or "fails"."""
+    return HOLDS if condition else FAILS
+
+
+@dataclass(frozen=True)
+class Report:
+    """Checks under a title, with advice and further tables.
+
+    Attributes
+    ----------
+    title : str
+        Of what this is the report.
+    checks : tuple of Check
+        In the order of the paper.
+    advice : tuple of str
+        What to do, one sentence an entry.
+    tables : mapping of str to DataFrame
+        Numbers behind the advice, by their heading.
+    """
+
+    title: str
+    checks: tuple[Check, ...]
+    advice: tuple[str, ...] = ()
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> list[Check]:
+        """The checks that fail."""
+        return [check for check in self.checks if check.status == FAILS]
+
+    def __getitem__(self, name: str) -> Check:
+        for check in self.checks:
+            if check.name == name:
+                return check
+        raise KeyError(f"the report has no check {name!r}; it has {', '.join(c.name for c in self.checks)}")
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per check: place, value, bound, status, note."""
+        columns = ["name", "place", "value", "bound", "status", "note"]
+        rows = [[getattr(check, column) for column in columns] for check in self.checks]
+        return pd.DataFrame(rows, columns=columns).set_index("name")
+
+    def to_json(self) -> str:
+        """Return everything as JSON; numbers that are not finite become null or text."""
+        content = {
+            "title": self.title,
+            "checks": [
+                {"name": c.name, "place": c.place, "value": _json_number(c.value), "bound": c.bound}
+                | {"status": c.status, "note": c.note}
+                for c in self.checks
+            ],
+            "advice": list(self.advice),
+            "tables": {name: json.loads(table.to_json(orient="split")) for name, table in self.tables.items()},
+        }
+        return json.dumps(content, indent=1)
+
+    def save(self, path: str | Path) -> None:
+        """Write the report; the ending says how: .json, .html, .csv (the checks) or text."""
+        target = Path(path)
+        written = {".json": self.to_json, ".html": self.to_html, ".csv": lambda: self.to_frame().to_csv()}
+        target.write_text(written.get(target.suffix, self.__str__)(), encoding="utf-8")
+
+    def __str__(self) -> str:
+        lines = [self.title.center(WIDTH).rstrip(), "=" * WIDTH, _row("", "value", "wanted", "status"), "-" * WIDTH]
+        for check in self.checks:
+            name = f"{check.place}: {check.name}" if check.place else check.name
+            head, *rest = textwrap.wrap(name, 34) or [""]
+            lines.append(_row(head, number(check.value), check.bound, check.status))
+            lines += [f"  {line}" for line in rest]
+            lines += textwrap.wrap(check.note, WIDTH, initial_indent="    ", subsequent_indent="    ")
+        lines.append("=" * WIDTH)
+        for name, table in self.tables.items():
+            lines += ["", name, table.to_string(float_format=number), ""]
+        if self.advice:
+            lines.append("Advice:")
+            for entry in self.advice:
+                lines += textwrap.wrap(f"- {entry}", WIDTH, subsequent_indent="  ")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def to_html(self) -> str:
+        """Return the report as an HTML fragment."""
+        colour = {HOLDS: "#1e8449", FAILS: "#c0392b", INDICATIVE: "#9a7d0a", UNKNOWN: "#7f8c8d"}
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(c.name)}</th><td>{html.escape(c.place)}</td>"
+            f"<td style='text-align:right'>{html.escape(number(c.value))}</td><td>{html.escape(c.bound)}</td>"
+            f"<td style='color:{colour[c.status]};font-weight:bold'>{c.status}</td>"
+            f"<td style='text-align:left'>{html.escape(c.note)}</td></tr>"
+            for c in self.checks
+        )
+        head = "".join(f"<th>{word}</th>" for word in ("", "paper", "value", "wanted", "status", "note"))
+        tables = "".join(
+            f"<h4>{html.escape(name)}</h4>{table.to_html(float_format=number)}" for name, table in self.tables.items()
+        )
+        advice = "".join(f"<li>{html.escape(entry)}</li>" for entry in self.advice)
+        return (
+            f"<h3>{html.escape(self.title)}</h3><table><thead><tr>{head}</tr></thead><tbody>{cells}</tbody></table>"
+            f"{tables}" + (f"<h4>Advice</h4><ul>{advice}</ul>" if advice else "")
+        )
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+def number(value: float | None) -> str:
+    """Return a number with four significant digits; a dash where there is none."""
+    return "-" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def _row(name: str, value: str, bound: str, status: str) -> str:
+    return f"{name:<35} {value:>10}  {bound:<18} {status:>10}"
+
+
+def _json_number(value: float | None) -> float | str | None:
+    if value is None or math.isfinite(value):
+        return None if value is None else float(value)
+    return None if math.isnan(value) else str(value)
