@@ -8,10 +8,6 @@ Three ways to run, from the arguments of ``fit``:
 - neither: constant-and-cut in coordinates in which the pooled curvature is the identity. The clients
   would agree on these coordinates by gossip once, before the run; they change the path, not the limit
   as the step tends to zero. The paper's schedule is not public: this one is ours.
-
-The numerical error is counted in standard errors of the estimate: how far the mean over clients is
-from the solution of the weighted estimating equation (one Newton step away), plus how far the
-clients are from their mean. Both are the worst over the coefficients.
 """
 
 from __future__ import annotations
@@ -24,16 +20,18 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from adfl_stats import _kernels
+from adfl_stats.accuracy import NumericalError, Yardstick, numerical_error, yardstick
 from adfl_stats.errors import DivergenceError
-from adfl_stats.evaluation import curvature_and_meat
-from adfl_stats.problem import Problem
+from adfl_stats.problem import ClientSteps, Problem
 
-__all__ = ["NumericalError", "Plan", "Run", "iterate", "numerical_error", "sandwich"]
+__all__ = ["Plan", "Run", "iterate"]
 
 Array = NDArray[np.float64]
 
 # A move this many times the first one cannot belong to a run that converges.
 BLOW_UP = 1e4
+# Rounds of a run with medians that is not told how many.
+MEDIAN_ROUNDS = 300
 
 
 @dataclass(frozen=True)
@@ -65,19 +63,6 @@ class Plan:
         return Plan(self.step, self.rounds, max(self.tolerance, 0.5), self.max_rounds, self.progress)
 
 
-@dataclass(frozen=True)
-class NumericalError:
-    """Optimisation and consensus error, in standard errors."""
-
-    optimisation: float
-    consensus: float
-
-    @property
-    def total(self) -> float:
-        """Their sum, which the stopping rule looks at."""
-        return self.optimisation + self.consensus
-
-
 @dataclass
 class Run:
     """The state after some rounds, and how it got there."""
@@ -97,16 +82,10 @@ class _Loop:
     """The kernel's rounds with a watch on divergence; the state is that of a `Run`."""
 
     def __init__(
-        self,
-        problem: Problem,
-        run: Run,
-        factors: Array,
-        mixing: _kernels.Mixing,
-        metric: Array | None,
-        bar: Any,
+        self, problem: Problem, run: Run, steps: ClientSteps, mixing: _kernels.Mixing, metric: Array | None, bar: Any
     ) -> None:
-        self.problem, self.run, self.factors, self.mixing, self.bar = problem, run, factors, mixing, bar
-        self.metric, self.loss = metric, problem.loss(metric)
+        self.problem, self.run, self.steps, self.mixing, self.bar = problem, run, steps, mixing, bar
+        self.loss = problem.loss(metric)
         self.limit = np.inf
 
     def advance(self, rounds: int) -> bool:
@@ -117,7 +96,7 @@ class _Loop:
             # The first round alone sets the size that later moves are compared with.
             chunk = 1 if np.isinf(self.limit) else rounds - done
             moved = np.empty((chunk, 1))
-            steps = np.ascontiguousarray((run.step * self.factors)[:, None])
+            steps = np.ascontiguousarray((run.step * self.steps.factors)[:, None])
             n = _kernels.rounds(
                 self.mixing,
                 self.loss,
@@ -142,9 +121,9 @@ class _Loop:
 
 
 def iterate(
-    problem: Problem, start: Array, weights: Array, plan: Plan, *, median: bool = False, label: str = ""
+    problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, median: bool = False, label: str = ""
 ) -> Run:
-    """Run weighted DFL, equation (4.1), from `start` (M, P) with client weights omega_m.
+    """Run weighted DFL, equation (4.1), from `start` (M, P).
 
     Parameters
     ----------
@@ -152,8 +131,8 @@ def iterate(
         Data, network and family.
     start : ndarray (M, P)
         One row a client.
-    weights : ndarray (M,)
-        omega_m in [0, 1].
+    steps : ClientSteps
+        The clients' trust, as `Problem.steps` turns it into steps.
     plan : Plan
         Step, rounds and stopping.
     median : bool
@@ -162,25 +141,19 @@ def iterate(
     label : str
         Shown by the progress bar.
     """
-    factors = weights * problem.sizes
     mixing = problem.median_mixing if median else problem.mixing
     theta = np.array(start, dtype=np.float64, order="C")
-    centre = theta.mean(axis=0)
     bar = _bar(plan, label)
     try:
-        if plan.rounds is not None or plan.step is not None:
-            step = safe_step(factors, problem.curvatures(centre)) if plan.step is None else plan.step
-            loop = _Loop(problem, Run(theta, step), factors, mixing, None, bar)
-            if plan.rounds is not None:
-                _exactly(loop, plan.rounds)
-            elif median:
-                _exactly(loop, 300)
-            else:
-                _until_small(loop, weights, plan)
-            return loop.run
-        metric, curvatures = problem.coordinates(centre)
-        step = safe_step(factors, curvatures)
-        return _cautiously(problem, theta, step, factors, mixing, metric, weights, plan, median, bar)
+        if plan.rounds is None and plan.step is None:
+            return _cautiously(problem, theta, steps, mixing, plan, median, bar)
+        step = plan.step or safe_step(steps.factors, problem.curvatures(theta.mean(axis=0)))
+        loop = _Loop(problem, Run(theta, step), steps, mixing, None, bar)
+        if plan.rounds is not None or median:
+            _exactly(loop, plan.rounds or MEDIAN_ROUNDS)
+        else:
+            _until_small(loop, plan)
+        return loop.run
     finally:
         if bar is not None:
             bar.close()
@@ -191,22 +164,6 @@ def safe_step(factors: Array, curvatures: Array) -> float:
     return 1.0 / float(np.max(factors * curvatures))
 
 
-def sandwich(hessian: Array, meat: Array) -> tuple[Array, Array]:
-    """Return the inverse Hessian and the sandwich covariance H^-1 B H^-1."""
-    inverse = linalg.inv(hessian)
-    return inverse, inverse @ meat @ inverse.T
-
-
-def numerical_error(problem: Problem, theta: Array, weights: Array, inverse: Array, se: Array) -> NumericalError:
-    """Measure theta (M, P) against the weighted estimating equation, in units of `se`."""
-    centre = theta.mean(axis=0)
-    slope = problem.gradients(np.tile(centre, (problem.M, 1)))
-    newton = inverse @ (problem.total_weights(weights) @ slope) / problem.M
-    unit = np.maximum(se, 1e-10 * (1.0 + np.abs(centre)))
-    spread = np.sqrt(((theta - centre) ** 2).mean(axis=0))
-    return NumericalError(float(np.max(np.abs(newton) / unit)), float(np.max(spread / unit)))
-
-
 def _exactly(loop: _Loop, rounds: int) -> None:
     """Do `rounds` rounds, with about a hundred lines of trace."""
     chunk = max(1, rounds // 100)
@@ -215,14 +172,15 @@ def _exactly(loop: _Loop, rounds: int) -> None:
             raise _divergence(loop)
 
 
-def _until_small(loop: _Loop, weights: Array, plan: Plan) -> None:
+def _until_small(loop: _Loop, plan: Plan) -> None:
     """Run at one step until the numerical error is small, or no longer falls."""
-    previous = np.inf
-    chunk = 50
-    while loop.run.rounds < plan.max_rounds:
-        if not loop.advance(min(chunk, plan.max_rounds - loop.run.rounds)):
+    run, totals = loop.run, loop.steps.totals
+    previous, chunk = np.inf, 50
+    while run.rounds < plan.max_rounds:
+        if not loop.advance(min(chunk, plan.max_rounds - run.rounds)):
             raise _divergence(loop)
-        error = _fresh_error(loop.problem, loop.run.theta, weights).total
+        unit = yardstick(loop.problem, run.theta, totals)
+        error = numerical_error(loop.problem, run.theta, totals, unit).total
         if error <= plan.tolerance or error > 0.999 * previous:
             return
         previous, chunk = error, min(2 * chunk, 1000)
@@ -231,11 +189,8 @@ def _until_small(loop: _Loop, weights: Array, plan: Plan) -> None:
 def _cautiously(
     problem: Problem,
     start: Array,
-    step: float,
-    factors: Array,
+    steps: ClientSteps,
     mixing: _kernels.Mixing,
-    metric: Array,
-    weights: Array,
     plan: Plan,
     median: bool,
     bar: Any,
@@ -244,48 +199,50 @@ def _cautiously(
 
     The bound behind the first step is only local for the Poisson and the gamma.
     """
+    metric, curvatures = problem.coordinates(start.mean(axis=0))
+    step = safe_step(steps.factors, curvatures)
     for _ in range(8):
-        loop = _Loop(problem, Run(start.copy(), step), factors, mixing, metric, bar)
-        if _median_schedule(loop) if median else _constant_and_cut(loop, weights, plan):
+        loop = _Loop(problem, Run(start.copy(), step), steps, mixing, metric, bar)
+        if _median_schedule(loop) if median else _constant_and_cut(loop, metric, plan):
             return loop.run
         step /= 4.0
     raise _divergence(loop)
 
 
 def _median_schedule(loop: _Loop) -> bool:
-    """Three phases of a hundred rounds at the step, a fourth and a sixteenth of it."""
+    """Three phases, at the step, a fourth and a sixteenth of it."""
     for _ in range(3):
-        if not loop.advance(100):
+        if not loop.advance(MEDIAN_ROUNDS // 3):
             return False
         loop.run.step /= 4.0
     return True
 
 
-def _constant_and_cut(loop: _Loop, weights: Array, plan: Plan) -> bool:
+def _constant_and_cut(loop: _Loop, metric: Array, plan: Plan) -> bool:
     """Hold the step while that helps, cut it when it does not, stop when the error is small."""
-    problem, run = loop.problem, loop.run
-    rate = float(np.mean(problem.total_weights(weights)))
+    problem, run, totals = loop.problem, loop.run, loop.steps.totals
+    rate = float(np.mean(totals))
     previous = NumericalError(np.inf, np.inf)
-    known: tuple[Array, Array] | None = None
+    unit: Yardstick | None = None
     while run.rounds < plan.max_rounds:
         # One time constant of the mean's slowest mode. A shorter chunk would take slow progress for none.
         chunk = int(np.clip(np.ceil(1.0 / (run.step * rate)), 10, plan.max_rounds))
         if not loop.advance(min(chunk, plan.max_rounds - run.rounds)):
             return False
-        if known is None:
-            known = _bread_and_errors(problem, run.theta, weights)
-            rate = _slowest_rate(loop.metric, known[0])
-        error = numerical_error(problem, run.theta, weights, *known)
+        if unit is None:
+            unit = yardstick(problem, run.theta, totals)
+            rate = _slowest_rate(metric, unit.inverse)
+        error = numerical_error(problem, run.theta, totals, unit)
         if error.total <= plan.tolerance:
-            known = _bread_and_errors(problem, run.theta, weights)
-            error = numerical_error(problem, run.theta, weights, *known)
+            unit = yardstick(problem, run.theta, totals)
+            error = numerical_error(problem, run.theta, totals, unit)
             if error.total <= plan.tolerance:
                 return True
         settled = error.consensus > 0.8 * previous.consensus
         at_rest = error.optimisation < 0.3 * error.consensus or error.optimisation > 0.8 * previous.optimisation
         if settled and at_rest:
             run.step *= float(np.clip(0.5 * plan.tolerance / error.total, 0.1, 0.5))
-            known = None
+            unit = None
             previous = NumericalError(np.inf, np.inf)
         else:
             previous = error
@@ -302,19 +259,9 @@ def _slowest_rate(metric: Array, inverse: Array) -> float:
     return 1.0 / float(linalg.eigh(inverse, full, eigvals_only=True, subset_by_index=[P - 1, P - 1])[0])
 
 
-def _bread_and_errors(problem: Problem, theta: Array, weights: Array) -> tuple[Array, Array]:
-    centre, totals = theta.mean(axis=0), problem.total_weights(weights)
-    inverse, covariance = sandwich(*curvature_and_meat(problem.data, problem.family, centre, totals))
-    return inverse, np.sqrt(np.diag(covariance))
-
-
-def _fresh_error(problem: Problem, theta: Array, weights: Array) -> NumericalError:
-    return numerical_error(problem, theta, weights, *_bread_and_errors(problem, theta, weights))
-
-
 def _divergence(loop: _Loop) -> DivergenceError:
     problem, run = loop.problem, loop.run
-    safe = safe_step(loop.factors, problem.curvatures(problem.start().mean(axis=0)))
+    safe = safe_step(loop.steps.factors, problem.curvatures(problem.start().mean(axis=0)))
     return DivergenceError(
         f"the iteration diverged in round {run.rounds} at step={run.step:.4g}; steps up to {safe:.4g} are safe "
         "here (one over the largest curvature of any client). Pass a smaller step, or step='auto'"

@@ -107,7 +107,7 @@ class Family:
         if self.name == "gamma":
             return y / mu
         if self.name == "negativebinomial":
-            return mu * (1.0 + self.par * y) / (1.0 + self.par * mu) ** 2
+            return mu / (1.0 + self.par * mu) * ((1.0 + self.par * y) / (1.0 + self.par * mu))
         probability = mu[:, 1:]
         outer = -probability[:, :, None] * probability[:, None, :]
         diagonal = np.arange(self.outputs)
@@ -126,9 +126,9 @@ class Family:
     def curvature_bound(self, eta: Array, y: Array) -> Array:
         """Return, per observation, a bound on the curvature along a run that starts at eta.
 
-        Global for the Gaussian (1), binomial (1/4), multinomial (1/2) and negative binomial
-        ((1 + alpha y) / 4 alpha); for the Poisson and gamma, whose curvature has no bound, the larger
-        of its value at eta and at the saturated fit mu = y.
+        Global for the Gaussian (1), binomial (1/4) and multinomial (1/2). The Poisson and the gamma
+        have none: the larger of the value at eta and at the saturated fit mu = y stands in, and for the
+        negative binomial the smaller of that and its global bound (1 + alpha y) / (4 alpha).
         """
         if self.name == "multinomial":
             return np.full(len(y), 0.5)

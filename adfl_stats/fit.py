@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from adfl_stats.accuracy import NumericalError
 from adfl_stats.data import ClientData
-from adfl_stats.engine import NumericalError
 from adfl_stats.evaluation import Evaluation, linear_predictor
 from adfl_stats.families import Family
 from adfl_stats.network import Network
@@ -89,5 +89,7 @@ def goodness(data: ClientData, family: Family, params: Array, weights: Array, sc
         return llf, -2.0 * llf
     if family.name == "gaussian":
         count = float(data.sizes[trusted].sum())
-        llf -= 0.5 * count * (np.log(2.0 * np.pi * deviance / count) + 1.0) if deviance > 0 else -np.inf
+        # Logs apart: the ratio of a deviance that is all rounding may underflow to zero.
+        spread = np.log(deviance) - np.log(count) if deviance > 0 else -np.inf
+        llf -= 0.5 * count * (np.log(2.0 * np.pi) + spread + 1.0)
     return llf, deviance

@@ -15,8 +15,9 @@ from threadpoolctl import threadpool_limits
 
 from adfl_stats import diagnostics
 from adfl_stats._validation import in_interval, listing, one_of, whole_number
+from adfl_stats.accuracy import NumericalError, Yardstick, consensus_error, numerical_error, sandwich
 from adfl_stats.data import ClientData
-from adfl_stats.engine import NumericalError, Plan, numerical_error, sandwich
+from adfl_stats.engine import Plan
 from adfl_stats.errors import ConvergenceWarning, NetworkWarning
 from adfl_stats.evaluation import evaluate
 from adfl_stats.families import Family, resolve_family
@@ -114,7 +115,7 @@ class DecentralizedGLM:
         Parameters
         ----------
         method : Method, optional
-            `DFL`, `ADFL`, `Bridge`, ...; aDFL with its defaults if not given.
+            `DFL`, `ADFL`, `Bridge`, ...; ``ADFL(balance=True)`` if not given.
         step : float or "auto"
             The learning rate alpha. With `rounds` it gives exactly the paper's recursion. "auto" is
             one over the largest curvature of any client.
@@ -134,7 +135,7 @@ class DecentralizedGLM:
             Let the results hold the data (``res.data``); otherwise they live without them.
         """
         if method is None:
-            method = ADFL()
+            method = ADFL(balance=True)
         # A class has the attributes of its objects, and would pass for a method.
         if isinstance(method, type) or not isinstance(method, Method):
             raise TypeError(
@@ -177,15 +178,18 @@ def default_threads() -> int:
 def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
     """Evaluate the estimate once more over the data and put together what results need."""
     data, family, network = problem.data, problem.family, problem.network
-    params = outcome.theta.mean(axis=0)
-    totals = problem.total_weights(outcome.weights)
-    found = evaluate(data, family, params, totals)
+    params, steps = outcome.theta.mean(axis=0), outcome.steps
+    found = evaluate(data, family, params, steps.totals)
     inverse, covariance = sandwich(found.hessian, found.meat)
-    error = numerical_error(problem, outcome.theta, outcome.weights, inverse, np.sqrt(np.diag(covariance)))
+    unit = Yardstick(inverse, np.sqrt(np.diag(covariance)))
+    if outcome.smooth:
+        error = numerical_error(problem, outcome.theta, steps.totals, unit)
+    else:
+        error = NumericalError(np.nan, consensus_error(outcome.theta, unit.se))
     last = outcome.runs[-1]
-    if plan.rounds is None and error.total > plan.tolerance:
+    if plan.rounds is None and outcome.smooth and error.total > plan.tolerance:
         _warn_of_error(error, plan, last.rounds)
-    llf, deviance = goodness(data, family, params, outcome.weights, found.scale)
+    llf, deviance = goodness(data, family, params, steps.weights, found.scale)
     trace = pd.concat([pd.DataFrame(run.trace).assign(run=k) for k, run in enumerate(outcome.runs)], ignore_index=True)
     return Fit(
         method=name,
@@ -193,8 +197,8 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
         family=family,
         network=network,
         theta=outcome.theta,
-        weights=outcome.weights,
-        total_weights=totals,
+        weights=steps.weights,
+        total_weights=steps.totals,
         evaluation=found,
         error=error,
         tolerance=plan.tolerance,

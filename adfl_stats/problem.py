@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,9 +15,29 @@ from adfl_stats.evaluation import curvature_matrices
 from adfl_stats.families import Family
 from adfl_stats.network import Network
 
-__all__ = ["Problem"]
+__all__ = ["ClientSteps", "Problem"]
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ClientSteps:
+    """Trust, steps and what becomes of them in the network.
+
+    Attributes
+    ----------
+    weights : ndarray (M,)
+        omega_m, the trust in each client.
+    factors : ndarray (M,)
+        What each client multiplies the step alpha by: omega_m (n_m / mean n), over M pi_m if balanced.
+    totals : ndarray (M,)
+        v_m, the factors times the influence M pi_m: as the step tends to zero the network solves
+        sum_m v_m grad L_m(theta) = 0.
+    """
+
+    weights: Array
+    factors: Array
+    totals: Array
 
 
 class Problem:
@@ -60,12 +81,22 @@ class Problem:
         """M pi_m: how much of a client's step ends up in the network's consensus, 1 on balanced W."""
         return self.M * self.network.influence.to_numpy()
 
-    def total_weights(self, weights: Array) -> Array:
-        """Return v_m = omega_m (n_m / mean n) (M pi_m).
+    def steps(self, weights: Array, *, balance: bool = False) -> ClientSteps:
+        """Return what a step of one means for each client with trust omega_m.
 
-        As the step tends to zero the network solves sum_m v_m grad L_m(theta) = 0.
+        Parameters
+        ----------
+        weights : ndarray (M,)
+            omega_m.
+        balance : bool
+            Divide each client's step by its influence M pi_m, so that the network solves the plain
+            sum of equations also where SE(W) is not zero. A client without influence keeps its step:
+            what it computes reaches nobody.
         """
-        return weights * self.sizes * self.influence
+        factors = weights * self.sizes
+        if balance:
+            factors = factors / np.where(self.influence > 0.0, self.influence, 1.0)
+        return ClientSteps(weights, factors, factors * self.influence)
 
     def loss(self, metric: Array | None = None) -> _kernels.Loss:
         """Return the kernel's losses, with `metric` (p, p) applied to every gradient if given."""

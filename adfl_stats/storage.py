@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from adfl_stats.engine import NumericalError
+from adfl_stats.accuracy import NumericalError
 from adfl_stats.evaluation import Evaluation
 from adfl_stats.families import Family
 from adfl_stats.fit import Fit

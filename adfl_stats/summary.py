@@ -122,8 +122,7 @@ def _notes(res: Results) -> list[str]:
     notes = [
         "Standard errors are the sandwich at the weighted estimate, given the clients' final weights. They assume "
         "independent rows and clients that share one parameter once the down-weighted ones are set aside.",
-        f"Numerical error: optimisation {fit.error.optimisation:.3f} + consensus {fit.error.consensus:.3f} standard "
-        f"errors, for the worst coefficient; wanted {fit.tolerance:g}.",
+        _error_note(res),
     ]
     if "lam" in fit.details:
         suspicion = {"norm": "gradient norm", "score": "excess of the root score statistic over its 95 % point"}[
@@ -132,6 +131,10 @@ def _notes(res: Results) -> list[str]:
         notes.append(
             f"Weights exp(-lambda s) over their largest, lambda = {fit.details['lam']:.3g}, s = {suspicion}, "
             f"{fit.details['stages']} stage(s)."
+        )
+    if fit.details.get("balance") and not res.network.is_doubly_stochastic:
+        notes.append(
+            "Steps are balanced: each is divided by the client's influence, so that unequal influence costs nothing."
         )
     if res.network.rho >= 1:
         notes.append(
@@ -144,6 +147,16 @@ def _notes(res: Results) -> list[str]:
     for k, note in enumerate(notes, start=1):
         lines += textwrap.wrap(f"[{k}] {note}", WIDTH, subsequent_indent="    ")
     return lines
+
+
+def _error_note(res: Results) -> str:
+    error = res._fit.error
+    if np.isnan(error.optimisation):
+        return "Numerical error: consensus only; a method that takes medians solves no equation to hold it against."
+    return (
+        f"Numerical error: optimisation {error.optimisation:.3f} + consensus {error.consensus:.3f} standard errors, "
+        f"for the worst coefficient; wanted {res._fit.tolerance:g}."
+    )
 
 
 def _layout(widths: list[int], aligns: str) -> dict[str, Any]:

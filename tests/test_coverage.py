@@ -1,6 +1,6 @@
 """Coverage of the 95 % intervals when some clients are abnormal, in the linear setting of the paper.
 
-The full study takes about a quarter of an hour on one processor::
+The full study takes about three minutes of one processor::
 
     pytest -m slow tests/test_coverage.py
 """

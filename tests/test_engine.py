@@ -137,6 +137,7 @@ def test_adaptive_stages_follow_the_algorithms(family, stages):
         "lam": 2.0,
         "measure": "norm",
         "stages": stages,
+        "balance": False,
     }
     assert list(res.trace.groupby("run")["round"].max()) == [50] * stages
 
@@ -418,3 +419,43 @@ def test_data_without_noise_are_no_trouble():
     assert_array_equal(res.clients()["score"], 0.0)
     assert_array_equal(res.bse, 0.0)
     assert res.converged
+
+
+def hub_on_a_circle(M, D):
+    """A circle of in-degree D with one client that all hear and that hears all."""
+    A = ad.networks.directed_circle(M, D).W.toarray() > 0
+    A[0, 1:] = A[1:, 0] = True
+    return ad.Network.from_adjacency(A.astype(float))
+
+
+@pytest.mark.parametrize(
+    ("net", "plain"),
+    [(ad.networks.erdos_renyi(60, 0.1, seed=4), 0.05), (hub_on_a_circle(60, 3), 0.5)],
+    ids=["Erdos-Renyi", "circle with a hub"],
+)
+def test_balanced_steps_solve_the_plain_sum(net, plain):
+    """Plain DFL solves the equations weighted by influence, balanced DFL the pooled ones."""
+    sim = ad.simulate.paper_linear(abnormal=0.0, corruption=None, seed=8, M=60, n=50, p=4)
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(sim.X, sim.y, sim.client), net)
+    X, y = sim.X.reshape(60, 50, 4), sim.y.reshape(60, 50)
+    pi = np.linalg.matrix_power(net.lazy(0.5).W.toarray(), 2**20)[0]
+
+    def solved(weights):
+        S = np.einsum("m,mni,mnj->ij", weights, X, X)
+        return np.linalg.solve(S, np.einsum("m,mni,mn->i", weights, X, y))
+
+    for balance, wanted, other in ((True, np.ones(60), pi), (False, pi, np.ones(60))):
+        res = model.fit(ad.DFL(balance=balance), tolerance=0.01)
+        assert np.abs((res.params - solved(wanted)) / res.bse).max() < 0.01
+        assert np.abs((res.params - solved(other)) / res.bse).max() > plain * 0.5
+        assert_allclose(res.effective_clients, 60 if balance else 1 / (pi**2).sum(), rtol=1e-8)
+
+
+def test_default_fit_balances_the_steps():
+    net = hub_on_a_circle(30, 3)
+    sim = ad.simulate.paper_linear(abnormal=0.0, corruption=None, seed=9, M=30, n=50, p=3)
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(sim.X, sim.y, sim.client), net)
+    res = model.fit()
+    assert res.method.details["balance"]
+    assert res.effective_clients > 25
+    assert "Steps are balanced" in res.summary().as_text()

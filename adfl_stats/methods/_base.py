@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from adfl_stats._validation import float64_array
 from adfl_stats.engine import Plan, Run
-from adfl_stats.problem import Problem
+from adfl_stats.problem import ClientSteps, Problem
 
 __all__ = ["Method", "Outcome", "initial_estimates"]
 
@@ -26,18 +26,21 @@ class Outcome:
     ----------
     theta : ndarray (M, P)
         Each client's estimate.
-    weights : ndarray (M,)
-        omega_m of the last stage.
+    steps : ClientSteps
+        Trust and steps of the last stage.
     runs : list of Run
         The stages in order, the start's own among them.
     details : dict
         Words and numbers for the summary: lambda, measure, stages, start.
+    smooth : bool
+        Whether the estimate solves a weighted estimating equation, up to its step; medians do not.
     """
 
     theta: Array
-    weights: Array
+    steps: ClientSteps
     runs: list[Run]
     details: dict[str, Any] = field(default_factory=dict)
+    smooth: bool = True
 
 
 @runtime_checkable

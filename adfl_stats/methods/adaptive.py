@@ -51,12 +51,15 @@ class ADFL:
         Rao's score statistic n_m g' I_m^+ g / phi exceeds that of its chi-square 95 % point, and zero
         below, which allows for the clients' sizes and covariates and leaves ordinary clients their full
         weight. None takes "norm" with a given `lam` and "score" where lambda is chosen here.
+    balance : bool
+        Divide each client's step by its influence on the network; see `DFL`.
     """
 
     lam: float | None = None
     stages: int = 3
     init: Any = None
     measure: str | None = None
+    balance: bool = False
 
     def __post_init__(self) -> None:
         if self.lam is not None:
@@ -77,18 +80,24 @@ class ADFL:
         for stage in range(1, self.stages + 1):
             suspicion = suspicions(problem, theta, measure)
             lam = default_lambda(suspicion) if self.lam is None else self.lam
-            weights = adaptive_weights(suspicion, lam)
+            steps = problem.steps(adaptive_weights(suspicion, lam), balance=self.balance)
             run = iterate(
                 problem,
                 theta,
-                weights,
+                steps,
                 plan if stage == self.stages else plan.loosened(),
                 label=f"aDFL stage {stage}",
             )
             theta = run.theta
             runs = [*runs, run]
-        details = {"start": start, "lam": float(lam), "measure": measure, "stages": self.stages}
-        return Outcome(theta, weights, runs, details)
+        details = {
+            "start": start,
+            "lam": float(lam),
+            "measure": measure,
+            "stages": self.stages,
+            "balance": self.balance,
+        }
+        return Outcome(theta, steps, runs, details)
 
 
 def robust_start() -> Method:

@@ -45,6 +45,6 @@ class Bridge:
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion with medians in the place of means."""
         theta, name, runs = initial_estimates(self.init, problem, plan)
-        weights = np.ones(problem.M)
-        run = iterate(problem, theta, weights, plan, median=True, label=self.name)
-        return Outcome(run.theta, weights, [*runs, run], {"start": name})
+        steps = problem.steps(np.ones(problem.M))
+        run = iterate(problem, theta, steps, plan, median=True, label=self.name)
+        return Outcome(run.theta, steps, [*runs, run], {"start": name}, smooth=False)

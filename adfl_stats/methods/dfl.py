@@ -29,10 +29,14 @@ class DFL:
         clients and 0 for the others this is the oracle's iteration. None gives every client weight 1.
     init : array, results, method or None
         Where to begin; see `ADFL`.
+    balance : bool
+        Divide each client's step by its influence on the network, so that all count alike also where
+        SE(W) is not zero (ours; the paper assumes that SE(W) is small).
     """
 
     weights: Any = None
     init: Any = None
+    balance: bool = False
 
     @property
     def name(self) -> str:
@@ -41,10 +45,10 @@ class DFL:
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion."""
-        weights = client_weights(self.weights, problem.data.labels)
+        steps = problem.steps(client_weights(self.weights, problem.data.labels), balance=self.balance)
         theta, name, runs = initial_estimates(self.init, problem, plan)
-        run = iterate(problem, theta, weights, plan, label=self.name)
-        return Outcome(run.theta, weights, [*runs, run], {"start": name})
+        run = iterate(problem, theta, steps, plan, label=self.name)
+        return Outcome(run.theta, steps, [*runs, run], {"start": name, "balance": self.balance})
 
 
 def client_weights(weights: Any, labels: pd.Index) -> NDArray[np.float64]:
