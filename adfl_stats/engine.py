@@ -12,6 +12,7 @@ Three ways to run, from the arguments of ``fit``:
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ from scipy import linalg
 
 from adfl_stats import _kernels
 from adfl_stats.accuracy import NumericalError, Yardstick, numerical_error, yardstick
-from adfl_stats.errors import DivergenceError
+from adfl_stats.errors import ConvergenceWarning, DivergenceError
 from adfl_stats.problem import ClientSteps, Problem
 
 __all__ = ["Plan", "Run", "iterate"]
@@ -170,6 +171,23 @@ def _exactly(loop: _Loop, rounds: int) -> None:
     while loop.run.rounds < rounds:
         if not loop.advance(min(chunk, rounds - loop.run.rounds)):
             raise _divergence(loop)
+    _warn_if_restless(loop)
+
+
+def _warn_if_restless(loop: _Loop) -> None:
+    """Warn of a run that no longer settles: bounded gradients keep a step that is too large from blowing up."""
+    run = loop.run
+    moved = [line["moved"] for line in run.trace]
+    if run.rounds < 20 or moved[-1] < 0.5 * moved[len(moved) // 2]:
+        return
+    safe = _safe_here(loop)
+    if run.step > 2.0 * safe:
+        warnings.warn(
+            f"after {run.rounds} rounds at step={run.step:.4g} the clients still move as far as half-way through; the "
+            f"step is beyond the limit of stability {2.0 * safe:.4g}. Steps up to {safe:.4g} are safe here",
+            ConvergenceWarning,
+            stacklevel=6,
+        )
 
 
 def _until_small(loop: _Loop, plan: Plan) -> None:
@@ -259,12 +277,17 @@ def _slowest_rate(metric: Array, inverse: Array) -> float:
     return 1.0 / float(linalg.eigh(inverse, full, eigvals_only=True, subset_by_index=[P - 1, P - 1])[0])
 
 
+def _safe_here(loop: _Loop) -> float:
+    """Return a safe step in the user's own coordinates."""
+    problem = loop.problem
+    return safe_step(loop.steps.factors, problem.curvatures(problem.start().mean(axis=0)))
+
+
 def _divergence(loop: _Loop) -> DivergenceError:
-    problem, run = loop.problem, loop.run
-    safe = safe_step(loop.steps.factors, problem.curvatures(problem.start().mean(axis=0)))
+    run = loop.run
     return DivergenceError(
-        f"the iteration diverged in round {run.rounds} at step={run.step:.4g}; steps up to {safe:.4g} are safe "
-        "here (one over the largest curvature of any client). Pass a smaller step, or step='auto'"
+        f"the iteration diverged in round {run.rounds} at step={run.step:.4g}; steps up to {_safe_here(loop):.4g} "
+        "are safe here (one over the largest curvature of any client). Pass a smaller step, or step='auto'"
     )
 
 

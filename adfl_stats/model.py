@@ -29,6 +29,9 @@ from adfl_stats.results import Results
 
 __all__ = ["DecentralizedGLM"]
 
+# More distinct numbers in y than this are measurements, not classes.
+MOST_CLASSES = 100
+
 
 class DecentralizedGLM:
     """A generalised linear model whose data stay with the clients of a network.
@@ -259,7 +262,12 @@ def _with_family(data: ClientData, family: Any) -> tuple[ClientData, Family]:
     name = family.lower() if isinstance(family, str) else ""
     if name == "multinomial" and data.classes is None:
         levels, codes = np.unique(data.y, return_inverse=True)
-        data = replace(data, y=codes.astype(np.float64), classes=tuple(_plain_number(v) for v in levels))
+        if len(levels) > MOST_CLASSES or (levels != np.rint(levels)).any():
+            raise ValueError(
+                f"y has {len(levels)} distinct numbers; family 'multinomial' takes each as a class and wants at most "
+                f"{MOST_CLASSES} whole numbers, or labels. Recode y or choose another family"
+            )
+        data = replace(data, y=codes.astype(np.float64), classes=tuple(int(v) for v in levels))
     resolved = resolve_family(family, len(data.classes or ()))
     if data.classes is not None and resolved.name != "multinomial" and len(data.classes) > 2:
         raise ValueError(
@@ -270,7 +278,3 @@ def _with_family(data: ClientData, family: Any) -> tuple[ClientData, Family]:
         raise ValueError(f"y holds the labels {listing(data.classes)}; use family='binomial'")
     resolved.check_response(data.y)
     return data, resolved
-
-
-def _plain_number(value: np.floating[Any]) -> int | float:
-    return int(value) if float(value).is_integer() else float(value)

@@ -84,7 +84,10 @@ def load(path: str | PathLike[str]) -> Results:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value JSON can hold: NumPy scalars become Python's, anything else its text."""
-    return (
-        value.item() if isinstance(value, np.generic) else value if isinstance(value, (int, float, str)) else str(value)
-    )
+    """Return a value JSON can hold and give back as it was."""
+    found = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(found, (int, float, str)):
+        raise ValueError(
+            f"the label {value!r} ({type(value).__name__}) cannot be saved; use numbers or text for clients and classes"
+        )
+    return found

@@ -81,6 +81,11 @@ CASES = {
         ValueError,
         "first is nan in row 69999",
     ),
+    "measurements as classes": (
+        lambda c: build(c, y=c.X[:, 1], family="multinomial"),
+        ValueError,
+        "y has 390 distinct numbers; family 'multinomial' .* at most 100 whole numbers",
+    ),
     # ---- clients and network
     "client without rows": (
         lambda c: build(c, X=c.X[c.client != "h5"], y=c.y[c.client != "h5"], client=c.client[c.client != "h5"]),
@@ -379,3 +384,18 @@ def test_run_that_does_not_converge_says_so(model, arguments, advice):
     ):
         res = model.fit(ad.DFL(), **arguments)
     assert not res.converged
+
+
+def test_a_logistic_run_beyond_the_limit_of_stability_is_told(case):
+    """Its gradients are bounded, so it never blows up; it never settles either."""
+    with pytest.warns(ad.ConvergenceWarning, match=r"step=400 .* beyond the limit of stability"):
+        case.model.fit(ad.DFL(), step=400, rounds=200)
+
+
+def test_labels_that_a_file_cannot_give_back_are_refused(logistic, tmp_path):
+    times = pd.date_range("2020-01-01", periods=len(logistic.labels))
+    data = ad.ClientData.from_arrays(logistic.X, logistic.y, np.asarray(times)[np.asarray(logistic.client)])
+    net = ad.networks.complete(len(times), labels=data.labels)
+    res = ad.DecentralizedGLM(data, net, "binomial").fit(ad.DFL(), rounds=2)
+    with pytest.raises(ValueError, match=r"label .* cannot be saved; use numbers or text"):
+        res.save(tmp_path / "fit.npz")
