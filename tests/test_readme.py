@@ -1,0 +1,23 @@
+"""The README's code runs, and its table is the one it prints."""
+
+import re
+from pathlib import Path
+
+import adfl_stats as ad
+
+README = Path(__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^(\w+)((?: +-?\d+\.\d+){6})$", re.M)
+
+
+def test_readme_code_prints_the_readme_table(capsys):
+    first, second = re.findall(r"```python\n(.*?)```", README, re.S)
+    space = {}
+    exec(first, space)
+    shown = {name: values.split() for name, values in ROW.findall(README)}
+    printed = {name: values.split() for name, values in ROW.findall(capsys.readouterr().out)}
+    assert len(shown) == 5
+    assert shown == printed
+    space["omega"] = [1.0] * 100
+    exec(second, space)
+    assert space["res"].method.name == "aDFL"
+    assert isinstance(space["res"], ad.Results)
