@@ -13,7 +13,7 @@ except ImportError as error:  # pragma: no cover - only in a broken install
         "(pip install .); from a source folder use: pip install -e ."
     ) from error
 
-from adfl_stats import networks, plots, simulate
+from adfl_stats import networks, plots, simulate, theory
 from adfl_stats.data import ClientData
 from adfl_stats.errors import (
     AdflWarning,
@@ -27,6 +27,7 @@ from adfl_stats.model import DecentralizedGLM
 from adfl_stats.network import Network
 from adfl_stats.results import Results
 from adfl_stats.storage import load
+from adfl_stats.theory import check_network
 
 try:
     __version__ = version("adfl-stats")
@@ -46,8 +47,10 @@ __all__ = [
     "Network",
     "NetworkWarning",
     "Results",
+    "check_network",
     "load",
     "networks",
     "plots",
     "simulate",
+    "theory",
 ]

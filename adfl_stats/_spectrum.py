@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import linalg
 
+from adfl_stats import _eigenvalues, _graph
+from adfl_stats._eigenvalues import Estimate
 from adfl_stats.errors import NetworkWarning
 
-__all__ = ["communication_classes", "long_run_weights", "mixing_dense", "mixing_lanczos", "mixing_norm"]
+__all__ = ["long_run_weights", "mixing_dense", "mixing_lanczos", "mixing_norm"]
 
 DENSE_MIXING = 500
 DENSE_CLASS = 1000
@@ -20,75 +21,55 @@ RESIDUAL = 1e-10
 Vector = NDArray[np.float64]
 
 
-def mixing_norm(W: sparse.csr_array) -> float:
-    """Return ``||W'(I - J)W||_2``, the first term of Condition 5, with J = 11'/M."""
-    return mixing_dense(W) if W.shape[0] <= DENSE_MIXING else mixing_lanczos(W)
+def mixing_norm(W: sparse.csr_array, power: int = 1, balanced: bool = False, rough: bool = False) -> Estimate:
+    """Return ``||W'(I - J)W||_2``, the first term of Condition 5, with J = 11'/M, or that of a power of W.
+
+    Parameters
+    ----------
+    W : csr_array
+        Row-stochastic.
+    power : int
+        Which power of W takes the place of W; it is not formed where W is large.
+    balanced : bool
+        Whether W is doubly stochastic: the norm is then 1, exactly, where rows of W hang apart.
+    rough : bool
+        Whether accuracy to rank networks is enough where W is large.
+    """
+    if balanced and power == 1 and not _graph.rows_overlap(W):
+        return Estimate(1.0)
+    if (moduli := _eigenvalues.circulant_moduli(W)) is not None:
+        # Circulant matrices are normal: singular values are moduli of eigenvalues.
+        return Estimate(float(np.max(moduli[1:], initial=0.0) ** (2 * power)))
+    if W.shape[0] <= DENSE_MIXING:
+        return Estimate(mixing_dense(W, power))
+    return mixing_lanczos(W, power, rough=rough)
 
 
-def mixing_dense(W: sparse.csr_array) -> float:
+def mixing_dense(W: sparse.csr_array, power: int = 1) -> float:
     """Return ``||W'(I - J)W||_2`` as the squared largest singular value of the dense (I - J)W."""
-    centred = W.toarray()
+    centred = np.linalg.matrix_power(W.toarray(), power)
     centred -= centred.mean(axis=0)
     return float(np.linalg.norm(centred, 2) ** 2)
 
 
-def mixing_lanczos(W: sparse.csr_array, tol: float = 1e-9, restarts: int = 60) -> float:
+def mixing_lanczos(W: sparse.csr_array, power: int = 1, steps: int | None = None, rough: bool = False) -> Estimate:
     """Return ``||W'(I - J)W||_2`` by Lanczos iteration, without forming the product.
 
-    The start is fixed, so that the same network has the same value on each call. Where the top of the
-    spectrum is too crowded to be resolved in `restarts` restarts (large circles), the best value found
-    is returned with a NetworkWarning; a Rayleigh quotient, it can only be too small.
+    Where the top of the spectrum is too crowded to be resolved, the best value found is returned with word
+    of the trouble; a Rayleigh quotient, it can only be too small.
     """
-    M = W.shape[0]
     W_t = W.T.tocsr()
 
     def apply(v: Vector) -> Vector:
-        u = W @ v.ravel()
-        out: Vector = W_t @ (u - u.mean())
-        return out
+        for _ in range(power):
+            v = W @ v
+        v = v - v.mean()
+        for _ in range(power):
+            v = W_t @ v
+        return v
 
-    # A constant start would be useless: (I - J)W maps it to zero.
-    start = np.random.default_rng(0).standard_normal(M)
-    start /= np.linalg.norm(start)
-    if np.linalg.norm(apply(start)) < 1e-14:
-        return 0.0
-    operator = linalg.LinearOperator((M, M), matvec=apply, dtype=np.float64)
-    room = min(M - 1, 60)
-    # A failed search returns no vector at all, so that each level starts from what the one before has found.
-    for level in (1e-3, 1e-5, 1e-7, tol):
-        try:
-            _, found = linalg.eigsh(operator, k=1, which="LA", v0=start, tol=level, ncv=room, maxiter=restarts)
-        except linalg.ArpackNoConvergence:
-            return _rayleigh(apply, start, warn=True)
-        start = found[:, 0]
-    return _rayleigh(apply, start, warn=False)
-
-
-def _rayleigh(apply: Callable[[Vector], Vector], v: Vector, warn: bool) -> float:
-    """Return v'Av for a unit vector v, with a warning that states the residual if asked."""
-    image = apply(v)
-    value = float(v @ image)
-    if warn:
-        residual = float(np.linalg.norm(image - value * v))
-        warnings.warn(
-            f"the mixing of this network could not be resolved fully: {value:.9g} is a lower bound, "
-            f"with residual {residual:.2g}. It is a sign of very slow mixing; consider more neighbours",
-            NetworkWarning,
-            stacklevel=5,
-        )
-    return value
-
-
-def communication_classes(W: sparse.csr_array) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the strongly connected component of each client, and which components are closed.
-
-    In a closed component the members receive from one another only.
-    """
-    count, component = sparse.csgraph.connected_components(W, directed=True, connection="strong")
-    receiver = np.repeat(component, np.diff(W.indptr))
-    closed = np.ones(count, dtype=bool)
-    closed[receiver[receiver != component[W.indices]]] = False
-    return component, closed
+    n = W.shape[0]
+    return _eigenvalues.lanczos(apply, n, steps or _eigenvalues.budget(W.nnz), tol=_eigenvalues.tolerance(n, rough))
 
 
 def long_run_weights(W: sparse.csr_array, component: NDArray[np.int32], closed: NDArray[np.bool_]) -> Vector:
@@ -152,23 +133,11 @@ def _expected_visits(Q: sparse.csr_array) -> Vector:
 
 def _stationary(W: sparse.csr_array) -> Vector:
     """Return the stationary distribution of an irreducible row-stochastic matrix."""
-    degree = np.diff(W.indptr).astype(np.float64)
-    if _in_detailed_balance(W, degree):
-        return degree / degree.sum()
+    if (pi := _graph.reversible_weights(W)) is not None:
+        return pi
     if W.shape[0] <= DENSE_CLASS:
         return _stationary_dense(W.toarray())
     return _stationary_sparse(W)
-
-
-def _in_detailed_balance(W: sparse.csr_array, pi: Vector) -> bool:
-    """Return whether ``pi_m w_mk = pi_k w_km``, which proves pi stationary.
-
-    The degrees pass on any undirected graph with equal weights.
-    """
-    flow = sparse.csr_array((W.data * np.repeat(pi, np.diff(W.indptr)), W.indices, W.indptr), shape=W.shape)
-    # Relative to each flow: tiny ones may decide between groups that hardly hear each other.
-    excess = abs(flow - flow.T) - 1e-12 * (flow + flow.T)
-    return bool(excess.max() <= 0.0)
 
 
 def _stationary_dense(P: Vector) -> Vector:

@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from adfl_stats._algebra import inverse
+from adfl_stats._validation import listing
 from adfl_stats.evaluation import curvature_and_meat
 from adfl_stats.problem import Problem
 
-__all__ = ["NumericalError", "Yardstick", "consensus_error", "numerical_error", "sandwich", "yardstick"]
+__all__ = ["NumericalError", "Yardstick", "consensus_error", "numerical_error", "sandwich", "yardstick", "yardstick_of"]
 
 Array = NDArray[np.float64]
 
@@ -47,15 +49,30 @@ class Yardstick:
 
 def sandwich(hessian: Array, meat: Array) -> tuple[Array, Array]:
     """Return the inverse Hessian and the sandwich covariance H^-1 B H^-1."""
-    inverse = linalg.inv(hessian)
-    return inverse, inverse @ meat @ inverse.T
+    bread = inverse(hessian)
+    return bread, bread @ meat @ bread.T
 
 
 def yardstick(problem: Problem, theta: Array, totals: Array) -> Yardstick:
     """Measure curvature and standard errors at the mean of theta (M, P), with total weights v_m."""
-    pieces = curvature_and_meat(problem.data, problem.family, theta.mean(axis=0), totals)
-    inverse, covariance = sandwich(*pieces)
-    return Yardstick(inverse, np.sqrt(np.diag(covariance)))
+    return yardstick_of(problem, *curvature_and_meat(problem.data, problem.family, theta.mean(axis=0), totals))
+
+
+def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
+    """Return the inverse curvature and the standard errors by the sandwich H^-1 B H^-1.
+
+    Raises ValueError where the clients that carry weight do not identify all coefficients.
+    """
+    size = np.tile(problem.column_sizes, problem.family.outputs)
+    values, vectors = linalg.eigh(hessian / np.outer(size, size))
+    if not values[0] > 1e-13 * values[-1]:
+        lost = np.abs(vectors[:, 0]) > 0.1
+        raise ValueError(
+            f"the clients that carry weight do not identify {listing(np.asarray(problem.coefficient_names)[lost])}: "
+            "their rows hold too little about it. Leave it out of the model, or give its clients weight"
+        )
+    bread, covariance = sandwich(hessian, meat)
+    return Yardstick(bread, np.sqrt(np.diag(covariance)))
 
 
 def numerical_error(problem: Problem, theta: Array, totals: Array, unit: Yardstick) -> NumericalError:

@@ -1,4 +1,4 @@
-"""The command line: ``adfl-stats demo`` and ``adfl-stats fit``."""
+"""The command line: ``adfl-stats demo``, ``adfl-stats fit`` and ``adfl-stats check-network``."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from pathlib import Path
 import pandas as pd
 
 import adfl_stats as ad
+from adfl_stats.cli_network import add_check_network
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0, or 2 on bad input with one line that says what is wrong."""
+    """Run the command line; return the command's status, or 2 on bad input with one line that says what is wrong."""
     options = _parser().parse_args(arguments)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", ad.AdflWarning)
             warnings.showwarning = _one_line
-            options.run(options)
+            status: int | None = options.run(options)
     except BrokenPipeError:
         return 0
-    except (ValueError, TypeError, OSError, ad.DivergenceError) as error:
+    except (ValueError, TypeError, OSError, ImportError, ad.DivergenceError) as error:
         print(f"adfl-stats: {error}", file=sys.stderr)
         return 2
-    return 0
+    return status or 0
 
 
 def _demo(options: argparse.Namespace) -> None:
+    if options.clients < 10:
+        raise ValueError(f"--clients is {options.clients}; the demo wants at least 10")
     bad = round(0.2 * options.clients)
     sim = ad.simulate.hospitals(seed=options.seed, M=options.clients, abnormal=bad)
     network = ad.networks.directed_circle(options.clients, 5, labels=sim.labels)
@@ -70,7 +73,7 @@ def _fit(options: argparse.Namespace) -> None:
     model = ad.DecentralizedGLM.from_formula(
         options.formula, frame, options.client, network, options.family, missing=options.missing
     )
-    method = ad.DFL() if options.method == "dfl" else ad.ADFL(lam=options.lam, stages=options.stages)
+    method = ad.DFL() if options.method == "dfl" else ad.ADFL(lam=options.lam, stages=options.stages, balance=True)
     res = model.fit(method, progress=sys.stderr.isatty())
     print(res.summary())
     if options.clients:
@@ -107,6 +110,8 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--clients", metavar="FILE", help="write the table of clients (CSV)")
     fit.add_argument("--html", metavar="FILE", help="write the summary as HTML")
     fit.set_defaults(run=_fit)
+
+    add_check_network(commands)
     return parser
 
 

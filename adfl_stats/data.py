@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Number
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from formulaic import Formula
+from formulaic.errors import FormulaicError
 from numpy.typing import ArrayLike, NDArray
 
 from adfl_stats._validation import finite_float64, listing, one_of
@@ -93,6 +95,7 @@ class ClientData:
         weights : array (N,), optional
             Observation weights, positive.
         """
+        _check_alignment(X=X, y=y, client=client, offset=offset, exposure=exposure, weights=weights)
         columns = list(names) if names is not None else _column_names(X)
         matrix = finite_float64(X, "X", 2)
         n, p = matrix.shape
@@ -159,13 +162,13 @@ class ClientData:
         one_of(missing, "missing", ("raise", "drop"))
         if not isinstance(frame, pd.DataFrame):
             raise TypeError(f"frame is a {type(frame).__name__}; pass a pandas DataFrame, then the formula")
-        parsed = Formula(formula)
+        parsed = _parsed(formula)
         if not hasattr(parsed, "lhs"):
             raise ValueError(f"formula is {formula!r}; it needs a response, as in 'y ~ x1 + x2'")
         if isinstance(parsed.rhs, tuple):
             raise ValueError(f"formula is {formula!r}; it must have one right-hand side, without '|'")
         extra = [column for column in (client, offset, exposure, weights) if column is not None]
-        used = sorted({str(v) for v in parsed.required_variables} | set(extra))
+        used = sorted({str(v) for v in parsed.required_variables} | set(extra), key=str)
         absent = [column for column in used if column not in frame.columns]
         if absent:
             raise ValueError(
@@ -185,7 +188,7 @@ class ClientData:
             frame = frame.loc[~holes.any(axis=1)]
         design = parsed.rhs.get_model_matrix(frame, na_action="raise")
         data = cls.from_arrays(
-            design.to_numpy(dtype=np.float64),
+            np.ascontiguousarray(design, dtype=np.float64),
             _formula_response(parsed, frame),
             frame[client],
             names=[str(name) for name in design.columns],
@@ -193,9 +196,7 @@ class ClientData:
             exposure=None if exposure is None else frame[exposure],
             weights=None if weights is None else frame[weights],
         )
-        object.__setattr__(data, "spec", design.model_spec)
-        object.__setattr__(data, "n_dropped", dropped)
-        return data
+        return replace(data, spec=design.model_spec, n_dropped=dropped)
 
     @property
     def n_clients(self) -> int:
@@ -230,6 +231,18 @@ class ClientData:
         return f"ClientData({self.n_clients} clients, {rows} rows each, {len(self.names)} columns)"
 
 
+def _check_alignment(**parts: Any) -> None:
+    """Refuse pandas objects whose rows are in different orders: positions would match the wrong ones."""
+    indexed = {name: part.index for name, part in parts.items() if isinstance(part, (pd.Series, pd.DataFrame))}
+    first, *others = indexed or ("",)
+    for name in others:
+        if not indexed[name].equals(indexed[first]):
+            raise ValueError(
+                f"{first} and {name} have different indexes; rows are matched by position, so bring them to one "
+                "index first (reindex), or pass plain arrays"
+            )
+
+
 def _column_names(X: Any) -> list[str]:
     if isinstance(X, pd.DataFrame):
         return [str(name) for name in X.columns]
@@ -244,6 +257,8 @@ def _response(y: Any) -> tuple[Array, tuple[Any, ...] | None]:
     if values.ndim != 1:
         raise ValueError(f"y must have one dimension, got shape {values.shape}")
     if pd.api.types.is_bool_dtype(values.dtype):
+        values = np.asarray(values, dtype=np.float64)
+    if values.dtype == object and all(isinstance(value, Number) for value in values):
         values = np.asarray(values, dtype=np.float64)
     if not pd.api.types.is_numeric_dtype(values.dtype):
         factor = pd.Categorical(values).remove_unused_categories()
@@ -260,7 +275,18 @@ def _formula_response(parsed: Any, frame: pd.DataFrame) -> pd.Series:
     column = parsed.lhs.get_model_matrix(frame, na_action="raise")
     if column.shape[1] != 1:
         raise ValueError(f"the response {text!r} gives {column.shape[1]} columns; one is wanted")
-    return pd.Series(np.asarray(column, dtype=np.float64)[:, 0], name=text)
+    return pd.Series(np.asarray(column, dtype=np.float64)[:, 0], index=frame.index, name=text)
+
+
+def _parsed(formula: str) -> Any:
+    try:
+        return Formula(formula)
+    except FormulaicError as error:
+        # The first line says what is wrong; the rest marks the place with terminal colours.
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(
+            f"formula is {formula!r}; it cannot be read: {reason}. Write it as in 'y ~ x1 + C(group)'"
+        ) from None
 
 
 def _clients(client: Any) -> tuple[NDArray[np.int64], pd.Index]:

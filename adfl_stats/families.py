@@ -30,6 +30,8 @@ _LINKS = {
     "multinomial": "logit",
 }
 FAMILY_NAMES = tuple(_CODES)
+# Below this a variance is rounding: a probability that has run to 0 or 1.
+TINY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,12 @@ class Family:
     def has_global_bound(self) -> bool:
         """Whether `curvature_bound` is the same along every run."""
         return self.name in ("gaussian", "binomial", "multinomial")
+
+    def coefficient_names(self, columns: list[str], classes: tuple[Any, ...] | None) -> list[str]:
+        """Return the names of the coefficients: the columns, for the multinomial once per class after the first."""
+        if self.name != "multinomial" or classes is None:
+            return columns
+        return [f"{level}: {name}" for level in classes[1:] for name in columns]
 
     def mean(self, eta: Array) -> Array:
         """Return E(y) at the linear predictor; for the multinomial all classes, shape (n, q + 1)."""
@@ -142,9 +150,20 @@ class Family:
         return np.minimum((1.0 + self.par * y) / (4.0 * self.par), np.maximum(start, 1.0))
 
     def dispersion_terms(self, eta: Array, y: Array) -> Array:
-        """Return the squared Pearson residuals, whose mean estimates the dispersion."""
+        """Return the squared Pearson residuals (over q for q outputs), whose mean estimates the dispersion."""
         mu = self.mean(eta)
-        return (y - mu) ** 2 if self.name == "gaussian" else (y / mu - 1.0) ** 2
+        if self.name == "multinomial":
+            hit = y[:, None] == np.arange(self.outputs + 1)
+            return np.asarray(((hit - mu) ** 2 / np.maximum(mu, TINY)).sum(axis=1) / self.outputs)
+        if self.name == "gamma":
+            return (y / mu - 1.0) ** 2
+        variance = {
+            "gaussian": np.ones_like(mu),
+            "binomial": mu * (1.0 - mu),
+            "poisson": mu,
+            "negativebinomial": mu * (1.0 + self.par * mu),
+        }[self.name]
+        return (y - mu) ** 2 / np.maximum(variance, TINY)
 
     def statsmodels(self) -> Any:
         """Return the statsmodels family instance, for log-likelihoods, deviances and oracles."""

@@ -15,12 +15,40 @@ from adfl_stats.evaluation import Evaluation, linear_predictor
 from adfl_stats.families import Family
 from adfl_stats.network import Network
 
-__all__ = ["TRUST", "Fit", "goodness"]
+__all__ = ["TRUST", "Fit", "Start", "goodness"]
 
 Array = NDArray[np.float64]
 
 # A client with less than this share of the largest weight counts as down-weighted.
 TRUST = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """The initial estimates of the last stage, in as few numbers as Condition 7 and Theorem 2 need.
+
+    Attributes
+    ----------
+    centre : ndarray (P,)
+        Their mean over the clients; NaN where a method has no initial estimates.
+    spread : float
+        The mean of their squared distances from it.
+    reach : float
+        The largest distance of one of them from the final estimate.
+    """
+
+    centre: Array
+    spread: float
+    reach: float
+
+    @classmethod
+    def of(cls, initial: Array | None, params: Array) -> Start:
+        """Sum up initial estimates (M, P) beside the final one (P,)."""
+        if initial is None:
+            return cls(np.full(len(params), np.nan), np.nan, np.nan)
+        centre = initial.mean(axis=0)
+        spread = float(np.mean(np.sum((initial - centre) ** 2, axis=1)))
+        return cls(centre, spread, float(np.max(np.linalg.norm(initial - params, axis=1))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +66,10 @@ class Fit:
     error: NumericalError
     tolerance: float
     trace: pd.DataFrame
+    start: Start
+    preconditioned: bool
+    smooth: bool
+    n_dropped: int
     step: float
     rounds: int
     total_rounds: int
@@ -55,9 +87,7 @@ class Fit:
     @property
     def names(self) -> list[str]:
         """The coefficients: columns of X, for the multinomial once per class after the first."""
-        if self.family.name != "multinomial" or self.classes is None:
-            return self.columns
-        return [f"{level}: {name}" for level in self.classes[1:] for name in self.columns]
+        return self.family.coefficient_names(self.columns, self.classes)
 
     @property
     def trusted(self) -> NDArray[np.bool_]:

@@ -15,17 +15,19 @@ from threadpoolctl import threadpool_limits
 
 from adfl_stats import diagnostics
 from adfl_stats._validation import in_interval, listing, one_of, whole_number
-from adfl_stats.accuracy import NumericalError, Yardstick, consensus_error, numerical_error, sandwich
+from adfl_stats.accuracy import NumericalError, consensus_error, numerical_error, yardstick_of
 from adfl_stats.data import ClientData
 from adfl_stats.engine import Plan
 from adfl_stats.errors import ConvergenceWarning, NetworkWarning
 from adfl_stats.evaluation import evaluate
 from adfl_stats.families import Family, resolve_family
-from adfl_stats.fit import Fit, goodness
+from adfl_stats.fit import Fit, Start, goodness
 from adfl_stats.methods import ADFL, Method, Outcome
 from adfl_stats.network import Network
 from adfl_stats.problem import Problem
 from adfl_stats.results import Results
+from adfl_stats.theory.advice import Advice, advise_on
+from adfl_stats.theory.rates import Rates, rates_of
 
 __all__ = ["DecentralizedGLM"]
 
@@ -76,13 +78,25 @@ class DecentralizedGLM:
         with one_blas_thread():
             diagnostics.check_design(self.data)
             diagnostics.warn_of_clients(self.data, self.family)
+        self._warn_of_network()
+
+    def _warn_of_network(self) -> None:
+        """Warn of groups that never hear of one another, and of clients that nobody hears."""
         groups = len(self.network.closed_groups)
+        unheard = self.network.labels[self.network.influence.to_numpy() == 0.0]
         if groups > 1:
             warnings.warn(
                 f"the network falls into {groups} groups that never hear of one another; their estimates will not "
                 "agree. Add an edge between them, or fit them apart",
                 NetworkWarning,
-                stacklevel=2,
+                stacklevel=3,
+            )
+        if len(unheard):
+            warnings.warn(
+                f"the data of {len(unheard)} client(s) never reach the network, as nobody in its core hears them: "
+                f"{listing(unheard)}. No step can cure that; let somebody listen to them",
+                NetworkWarning,
+                stacklevel=3,
             )
 
     @classmethod
@@ -121,7 +135,8 @@ class DecentralizedGLM:
             `DFL`, `ADFL`, `Bridge`, ...; ``ADFL(balance=True)`` if not given.
         step : float or "auto"
             The learning rate alpha. With `rounds` it gives exactly the paper's recursion. "auto" is
-            one over the largest curvature of any client.
+            one over the largest curvature of any client; without `rounds` it is chosen, and later cut, in
+            coordinates in which the pooled curvature is the identity (``res.step`` then refers to these).
         rounds : int, optional
             Rounds per stage. Without it the run goes on until the numerical error (optimisation plus
             consensus) is below `tolerance` standard errors; with "auto" the step is then cut as needed.
@@ -159,6 +174,48 @@ class DecentralizedGLM:
             found = _gather(problem, method.name, outcome, plan)
         return Results(found, self.data if keep_data else None)
 
+    def rates(self, res: Results) -> Rates:
+        """Measure how fast a fit of this model by `DFL` or `ADFL` converges, and what rounds cannot remove.
+
+        Parameters
+        ----------
+        res : Results
+            What `fit` returned. The factors are those of its last rounds, at its step and weights.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=50, p=5)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+        >>> rates = model.rates(model.fit(ad.DFL(), step=0.1, rounds=200))
+        >>> rates.exact < rates.bound, rates.rounds(1e-3) < rates.rounds(1e-3, "bound")
+        (True, True)
+        """
+        if not isinstance(res, Results):
+            raise TypeError(f"res is a {type(res).__name__}; pass the results of a fit of this model")
+        with one_blas_thread():
+            return rates_of(self._problem(self.network), res._fit)
+
+    def advise(self, tolerance: float = 0.05, method: Method | None = None) -> Advice:
+        """Recommend a step and a number of rounds, and say what holds them up and what a repair would save.
+
+        Nothing is run: the limit of the iteration is solved for directly, at one step after another.
+
+        Parameters
+        ----------
+        tolerance : float
+            Wanted numerical error, in standard errors of the estimate, as in `fit`.
+        method : DFL or ADFL, optional
+            Its weights and balance; ``DFL()`` if not given. Abnormal clients call for small steps as long as
+            they count: after a fit, ``DFL(weights=res.client_weights)`` asks for its own weights.
+        """
+        with one_blas_thread():
+            return advise_on(self._problem, self.network, method, tolerance)
+
+    def _problem(self, network: Network) -> Problem:
+        return Problem(self.data, network, self.family, self.weighting, default_threads())
+
 
 def one_blas_thread() -> threadpool_limits:
     """Return a context in which BLAS has one thread.
@@ -183,8 +240,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
     data, family, network = problem.data, problem.family, problem.network
     params, steps = outcome.theta.mean(axis=0), outcome.steps
     found = evaluate(data, family, params, steps.totals)
-    inverse, covariance = sandwich(found.hessian, found.meat)
-    unit = Yardstick(inverse, np.sqrt(np.diag(covariance)))
+    unit = yardstick_of(problem, found.hessian, found.meat)
     if outcome.smooth:
         error = numerical_error(problem, outcome.theta, steps.totals, unit)
     else:
@@ -206,6 +262,11 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
         error=error,
         tolerance=plan.tolerance,
         trace=trace[["run", "round", "step", "moved", "consensus"]],
+        start=Start.of(outcome.initial, params),
+        # The engine changes coordinates where it chooses both the step and the rounds.
+        smooth=outcome.smooth,
+        n_dropped=data.n_dropped,
+        preconditioned=plan.step is None and plan.rounds is None,
         step=last.step,
         rounds=last.rounds,
         total_rounds=sum(run.rounds for run in outcome.runs),
@@ -259,7 +320,7 @@ def _matched(network: Network, data: ClientData) -> Network:
 
 def _with_family(data: ClientData, family: Any) -> tuple[ClientData, Family]:
     """Return the data with y coded as the family wants it, and the family, checked against each other."""
-    name = family.lower() if isinstance(family, str) else ""
+    name = family.lower() if isinstance(family, str) else getattr(family, "name", "")
     if name == "multinomial" and data.classes is None:
         levels, codes = np.unique(data.y, return_inverse=True)
         if len(levels) > MOST_CLASSES or (levels != np.rint(levels)).any():
@@ -268,7 +329,7 @@ def _with_family(data: ClientData, family: Any) -> tuple[ClientData, Family]:
                 f"{MOST_CLASSES} whole numbers, or labels. Recode y or choose another family"
             )
         data = replace(data, y=codes.astype(np.float64), classes=tuple(int(v) for v in levels))
-    resolved = resolve_family(family, len(data.classes or ()))
+    resolved = resolve_family(name if name == "multinomial" else family, len(data.classes or ()))
     if data.classes is not None and resolved.name != "multinomial" and len(data.classes) > 2:
         raise ValueError(
             f"y holds the labels {listing(data.classes)}, family {resolved.name!r} wants numbers; "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,9 +15,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
+from adfl_stats import _balance, _eigenvalues, _graph, _network_files, _spectrum
 from adfl_stats import _network_input as given
-from adfl_stats import _spectrum
+from adfl_stats._eigenvalues import Estimate
 from adfl_stats._validation import in_interval, listing, whole_number
+from adfl_stats.errors import NetworkWarning
 
 if TYPE_CHECKING:
     import networkx
@@ -153,6 +158,29 @@ class Network:
         return cls._of(given.row_normalised(A), index)
 
     @classmethod
+    def from_file(cls, path: str | os.PathLike[str], weights: bool | None = None) -> Network:
+        """Read a network from a file; its ending says how.
+
+        Parameters
+        ----------
+        path : str or path
+            ``.csv``: edges, with columns source, target and, if wanted, weight (see `from_edges`).
+            ``.npy``, ``.npz`` (NumPy's or scipy's), ``.mtx``: a matrix whose row m has what client m
+            receives. ``.graphml``: a graph, with arrows to the receiver; needs networkx.
+        weights : bool, optional
+            Whether a matrix has weights, with row sums 1, or is an adjacency matrix of 0 and 1; whether a
+            graph has the edge attribute ``weight``. By default the file decides: entries other than 0 and
+            1, or a weight on every edge of the graph. Not used for edges, which have a column or not.
+        """
+        content = _network_files.read(path)
+        if content.kind == "edges":
+            return cls.from_edges(content.value)
+        weighted = content.has_weights if weights is None else weights
+        if content.kind == "graph":
+            return cls.from_networkx(content.value, weight="weight" if weighted else None)
+        return cls.from_weights(content.value) if weighted else cls.from_adjacency(content.value)
+
+    @classmethod
     def _of(cls, W: sparse.csr_array, labels: pd.Index) -> Network:
         """Take a row-stochastic matrix, whose arrays may be another network's, over into a copy."""
         W = W.copy()
@@ -218,8 +246,16 @@ class Network:
 
     @cached_property
     def mixing(self) -> float:
-        """The norm ``||W'(I - 11'/M)W||_2``: how much of the clients' disagreement a round can leave."""
-        return _spectrum.mixing_norm(self.W)
+        """The norm ``||W'(I - 11'/M)W||_2``: how much of the clients' disagreement a round can leave.
+
+        Where a large network mixes so slowly that the norm cannot be resolved, a NetworkWarning says so,
+        and the value is a lower bound.
+        """
+        return _told(self._mixing, "the mixing of this network could not be resolved, and is at least")
+
+    @cached_property
+    def _mixing(self) -> Estimate:
+        return _spectrum.mixing_norm(self.W, balanced=self.is_doubly_stochastic)
 
     @cached_property
     def rho(self) -> float:
@@ -233,7 +269,7 @@ class Network:
 
     @cached_property
     def _classes(self) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        return _spectrum.communication_classes(self.W)
+        return _graph.communication_classes(self.W)
 
     @property
     def is_strongly_connected(self) -> bool:
@@ -247,10 +283,45 @@ class Network:
         With one such group all clients end up with its view; with several there is no consensus.
         """
         component, closed = self._classes
-        names: dict[int, list[Any]] = {}
-        for m in np.flatnonzero(closed[component]).tolist():
-            names.setdefault(int(component[m]), []).append(self.labels[m])
-        return list(names.values())
+        inside = np.flatnonzero(closed[component])
+        _, first, group = np.unique(component[inside], return_index=True, return_inverse=True)
+        # In the order of their first members.
+        group = np.argsort(np.argsort(first))[group]
+        names = self.labels[inside[np.argsort(group, kind="stable")]].tolist()
+        ends = np.cumsum(np.bincount(group)).tolist()
+        return [names[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+    @cached_property
+    def period(self) -> int:
+        """The greatest common divisor of the lengths of cycles in a closed group; 1 is wanted.
+
+        With several closed groups, the least common multiple of their periods. On a periodic network
+        estimates travel in step and never settle, unless clients keep a share of their own: see `lazy`.
+        """
+        return math.lcm(*_graph.closed_class_periods(self.W, *self._classes).tolist())
+
+    @cached_property
+    def second_eigenvalue(self) -> float:
+        """The second largest modulus of the eigenvalues of W: disagreement shrinks by it in the long run.
+
+        It is 1 if and only if there are several closed groups or a period, and at most the root of `mixing`.
+        Where it cannot be resolved on a large network, a NetworkWarning says what the value is instead.
+        """
+        return _told(self._second_eigenvalue, "the second eigenvalue could not be resolved, and is about")
+
+    @cached_property
+    def _second_eigenvalue(self) -> Estimate:
+        W = self.W
+        if self.n_clients > _eigenvalues.DENSE and self.is_doubly_stochastic and abs(W - W.T).max() < 1e-12:
+            # Symmetric: the singular values, whose square the mixing is, are the moduli.
+            return Estimate(math.sqrt(self._mixing.value), self._mixing.trouble)
+        found = _eigenvalues.second_modulus(W, *self._classes)
+        # sqrt(mixing) = ||(I - J)W|| bounds the eigenvalues of (I - J)W, which are the others of W.
+        if found.trouble and not self._mixing.trouble:
+            most = math.sqrt(self._mixing.value)
+            trouble = f"{found.trouble}; the modulus is at most {most:.6g}, the root of the mixing"
+            return Estimate(min(found.value, most), trouble)
+        return found
 
     @cached_property
     def influence(self) -> pd.Series:
@@ -306,30 +377,23 @@ class Network:
         ``w_mk = 1 / (1 + max(d_m, d_k))`` for neighbours, where degrees do not count self loops; what
         remains of each row is the client's own weight. Each pair of neighbours must listen to each other.
         """
-        support = self.W.tocoo()
-        other = support.row != support.col
-        row, col = support.row[other], support.col[other]
-        self._refuse_one_way(row, col)
-        degree = np.bincount(row, minlength=self.n_clients)
-        weight = 1.0 / (1.0 + np.maximum(degree[row], degree[col]))
-        own = 1.0 - np.bincount(row, weights=weight, minlength=self.n_clients)
-        everyone = np.arange(self.n_clients)
-        places = (np.concatenate([row, everyone]), np.concatenate([col, everyone]))
-        entries = np.concatenate([weight, own])
-        return Network._of(sparse.csr_array((entries, places), shape=support.shape), self.labels)
+        return Network._of(_balance.metropolis_weights(self.W, self.labels), self.labels)
 
-    def _refuse_one_way(self, row: NDArray[np.integer], col: NDArray[np.integer]) -> None:
-        """Raise ValueError if some client m receives from k, but k not from m."""
-        ones = sparse.csr_array((np.ones(len(row)), (row, col)), shape=(self.n_clients, self.n_clients))
-        alone = sparse.coo_array(ones - ones.T)
-        one_way = np.flatnonzero(alone.data > 0)
-        if one_way.size:
-            m, k = self.labels[alone.row[one_way[0]]], self.labels[alone.col[one_way[0]]]
-            raise ValueError(
-                f"metropolis() needs edges in both directions, but {one_way.size} edges go one way: client "
-                f"{listing([m])} receives from {listing([k])}, not the reverse. "
-                "Make the adjacency matrix symmetric, e.g. np.maximum(A, A.T)"
-            )
+    def balanced(self) -> Network:
+        """Return the doubly stochastic ``diag(r) W diag(c)`` on the same edges (Sinkhorn and Knopp 1967).
+
+        It keeps zeros, and of all doubly stochastic weights on these edges it is the nearest to W in
+        Kullback-Leibler distance. ValueError where the edges do not allow it, as on a star.
+
+        Examples
+        --------
+        >>> net = Network.from_adjacency([[1, 1, 1], [1, 1, 0], [1, 0, 1]])
+        >>> net.balanced().W.toarray().round(3).tolist()
+        [[0.236, 0.382, 0.382], [0.382, 0.618, 0.0], [0.382, 0.0, 0.618]]
+        """
+        if self.is_doubly_stochastic:
+            return self
+        return Network._of(_balance.scaled_to_balance(self.W, self.labels), self.labels)
 
     def _series(self, values: NDArray[Any]) -> pd.Series:
         # Read-only like the network: the series is cached and handed out again.
@@ -342,6 +406,18 @@ class Network:
         if self.n_clients <= _spectrum.DENSE_MIXING:
             text += f", rho={self.rho:.3g}"
         return text + ")"
+
+
+def _told(found: Estimate, claim: str) -> float:
+    """Return the value of an estimate, with a NetworkWarning if it could not be resolved."""
+    if found.trouble:
+        warnings.warn(
+            f"{claim} {found.value:.9g}: {found.trouble}. It is a sign of very slow mixing or of many "
+            "eigenvalues alike; consider more neighbours",
+            NetworkWarning,
+            stacklevel=4,
+        )
+    return found.value
 
 
 def _networkx() -> Any:

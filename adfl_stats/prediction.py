@@ -44,6 +44,10 @@ def design_for(X: Any, columns: list[str], spec: Any) -> tuple[Array, pd.Index]:
             levels = str(warning).partition("{")[2].partition("}")[0]
             raise ValueError(f"X has levels of a factor that the data of the fit did not have: {levels}") from None
         return finite_float64(found, "X", 2), X.index
+    if isinstance(X, pd.Series):
+        return design_for(X.to_frame().T, columns, spec)
+    if np.ndim(X) not in (1, 2):
+        raise ValueError(f"X must be a row or rows of numbers, got {X!r}")
     design = finite_float64(X, "X", np.ndim(X))
     design = design[None, :] if design.ndim == 1 else design
     if design.ndim != 2 or design.shape[1] != len(columns):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from adfl_stats import _kernels
+from adfl_stats._algebra import inverse
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import curvature_matrices
 from adfl_stats.families import Family
@@ -18,6 +19,9 @@ from adfl_stats.network import Network
 __all__ = ["ClientSteps", "Problem"]
 
 Array = NDArray[np.float64]
+
+# Influence, in units of the average client's, below which balanced steps no longer make up for it.
+LEAST_INFLUENCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,11 @@ class Problem:
         self._plain: _kernels.Loss | None = None
         self._coordinates: tuple[Array, Array] | None = None
 
+    @property
+    def coefficient_names(self) -> list[str]:
+        """Names of the P coefficients."""
+        return self.family.coefficient_names(self.data.names, self.data.classes)
+
     @cached_property
     def mixing(self) -> _kernels.Mixing:
         """The weighted mean of what a client hears, the combine step of equation (3.1)."""
@@ -90,12 +99,12 @@ class Problem:
             omega_m.
         balance : bool
             Divide each client's step by its influence M pi_m, so that the network solves the plain
-            sum of equations also where SE(W) is not zero. A client without influence keeps its step:
-            what it computes reaches nobody.
+            sum of equations also where SE(W) is not zero. No step grows more than fifty times: a
+            client that is hardly heard would otherwise force tiny steps on all.
         """
         factors = weights * self.sizes
         if balance:
-            factors = factors / np.where(self.influence > 0.0, self.influence, 1.0)
+            factors = factors / np.maximum(self.influence, LEAST_INFLUENCE)
         return ClientSteps(weights, factors, factors * self.influence)
 
     def loss(self, metric: Array | None = None) -> _kernels.Loss:
@@ -151,7 +160,7 @@ class Problem:
             pooled = np.zeros((self.p, self.p))
             for size, matrix in zip(self.sizes, curvature_matrices(self.data, self.family, theta), strict=True):
                 pooled += size / self.M * matrix
-            metric = np.ascontiguousarray(linalg.inv(pooled))
+            metric = inverse(pooled)
             self._coordinates = metric, self.curvatures(theta, linalg.cholesky(metric, lower=True))
         return self._coordinates
 
@@ -163,6 +172,15 @@ class Problem:
             seen = matrix if root is None else root.T @ matrix @ root
             found[m] = linalg.eigvalsh(seen, subset_by_index=last)[0]
         return found
+
+    @cached_property
+    def column_sizes(self) -> Array:
+        """Root mean square of each column of X, its natural unit."""
+        total = np.zeros(self.p)
+        for m in range(self.M):
+            for rows in self.data.blocks(m):
+                total += np.einsum("ij,ij->j", self.data.X[rows], self.data.X[rows])
+        return np.sqrt(total / self.data.n_rows)
 
     @cached_property
     def _gram(self) -> tuple[Array, Array]:

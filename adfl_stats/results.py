@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg, stats
+from scipy import stats
 
 from adfl_stats._validation import in_interval, one_of
+from adfl_stats.accuracy import sandwich
 from adfl_stats.data import ClientData
 from adfl_stats.fit import Fit
 from adfl_stats.network import Network
 from adfl_stats.prediction import Prediction, design_for
+from adfl_stats.theory import Report
+from adfl_stats.theory.audit import audit
 
 __all__ = ["COV_TYPES", "MethodRecord", "Results"]
 
@@ -137,15 +140,18 @@ class Results:
             information and the dispersion, or from the clients' gradients, for rows that depend on one
             another within a client (with statsmodels' correction M / (M - 1) (N - 1) / (N - P), where M
             and N count trusted clients and their rows).
+
+        It is NaN for methods that take medians, which solve no such equation.
         """
         one_of(cov_type, "cov_type", COV_TYPES)
+        if not self._fit.smooth:
+            return pd.DataFrame(np.nan, index=self._fit.names, columns=self._fit.names)
         found = self._fit.evaluation
         if cov_type == "nonrobust":
-            inverse, meat = linalg.inv(found.information), found.scale * found.model_meat
+            curvature, meat = found.information, found.scale * found.model_meat
         else:
-            inverse = linalg.inv(found.hessian)
-            meat = found.meat if cov_type == "sandwich" else self._cluster_meat()
-        return pd.DataFrame(inverse @ meat @ inverse.T, index=self._fit.names, columns=self._fit.names)
+            curvature, meat = found.hessian, found.meat if cov_type == "sandwich" else self._cluster_meat()
+        return pd.DataFrame(sandwich(curvature, meat)[1], index=self._fit.names, columns=self._fit.names)
 
     @cached_property
     def bse(self) -> pd.Series:
@@ -248,7 +254,8 @@ class Results:
         distance : root mean square distance of its estimate from `params`, in standard errors.
         """
         fit = self._fit
-        apart = (self.client_params - self.params) / self.bse
+        unit = np.sqrt(np.diag(sandwich(fit.evaluation.hessian, fit.evaluation.meat)[1]))
+        apart = (self.client_params - self.params) / unit
         return pd.DataFrame(
             {
                 "n": fit.sizes,
@@ -261,6 +268,22 @@ class Results:
             },
             index=fit.labels.rename(fit.client_name),
         )
+
+    def check(self, abnormal: Any = None, theta0: ArrayLike | None = None) -> Report:
+        """Hold this fit against the paper: Conditions 1 to 7, Theorems 1 to 3, what they lead to.
+
+        Each line has the value here, what is wanted, and one of four words: holds, fails, indicative
+        (a statement of order, whose constants the paper leaves open) or unknown (the data cannot show).
+
+        Parameters
+        ----------
+        abnormal : labels, indices or boolean mask, optional
+            The set A of abnormal clients, as a list, set, array or Series. Labels that are numbers are
+            taken as labels. Without it the down-weighted clients stand in, and the lines say so.
+        theta0 : array (P,) or Series, optional
+            The true parameter of the normal clients. Without it the estimate stands in.
+        """
+        return audit(self._fit, self.data, abnormal, theta0)
 
     def summary(self, alpha: float = 0.05) -> Any:
         """Return a statsmodels `Summary`: text, HTML, LaTeX and CSV."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from os import PathLike
+from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
@@ -15,7 +16,7 @@ from scipy import sparse
 from adfl_stats.accuracy import NumericalError
 from adfl_stats.evaluation import Evaluation
 from adfl_stats.families import Family
-from adfl_stats.fit import Fit
+from adfl_stats.fit import Fit, Start
 from adfl_stats.network import Network
 from adfl_stats.results import Results
 
@@ -25,14 +26,15 @@ FORMAT = 1
 _ARRAYS = ("theta", "weights", "total_weights", "sizes", "row_totals")
 _WORDS = (
     "method", "details", "tolerance", "step", "rounds", "total_rounds", "columns", "classes", "y_name",
-    "client_name", "llf", "deviance",
+    "client_name", "llf", "deviance", "preconditioned", "smooth", "n_dropped",
 )  # fmt: skip
 
 
 def save(fit: Fit, path: str | PathLike[str]) -> None:
-    """Write a fit to `path` (a name without ``.npz`` gets it)."""
+    """Write a fit to `path` (a name without ``.npz`` gets it, here and in `load`)."""
     arrays = {name: getattr(fit, name) for name in _ARRAYS}
     arrays |= {f"evaluation.{part.name}": np.asarray(getattr(fit.evaluation, part.name)) for part in fields(Evaluation)}
+    arrays |= {f"start.{part.name}": np.asarray(getattr(fit.start, part.name)) for part in fields(Start)}
     W = fit.network.W
     arrays |= {"W.data": W.data, "W.indices": W.indices, "W.indptr": W.indptr}
     arrays |= {f"trace.{name}": fit.trace[name].to_numpy() for name in fit.trace}
@@ -52,6 +54,8 @@ def load(path: str | PathLike[str]) -> Results:
     Everything comes back exactly, but for the data and the formula's specification, which a file does
     not keep: predictions then need the model's own columns.
     """
+    path = Path(path)
+    path = path if path.suffix == ".npz" or path.exists() else path.with_name(path.name + ".npz")
     try:
         # Opened here, because np.load leaves a file that it cannot read open.
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -77,6 +81,7 @@ def load(path: str | PathLike[str]) -> Results:
         network=Network._of(W, labels),
         evaluation=Evaluation(**(pieces | {"scale": float(pieces["scale"])})),
         error=NumericalError(**words["error"]),
+        start=Start(arrays["start.centre"], float(arrays["start.spread"]), float(arrays["start.reach"])),
         labels=labels,
         trace=trace,
     )

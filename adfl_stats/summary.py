@@ -9,30 +9,57 @@ import numpy as np
 from statsmodels.iolib.summary import Summary
 from statsmodels.iolib.table import SimpleTable
 
+from adfl_stats._validation import listing
 from adfl_stats.fit import TRUST
 
 if TYPE_CHECKING:
     from adfl_stats.results import Results
 
-__all__ = ["summarize"]
+__all__ = ["FitSummary", "summarize"]
 
 WIDTH = 78
+STUB = 20
 MOST_SUSPICIOUS = 5
 
 
-def summarize(res: Results, alpha: float = 0.05) -> Summary:
-    """Return the summary of a fit; every line fits 80 columns."""
-    summary = Summary()
-    summary.tables = [_header(res), _coefficients(res, alpha), _clients(res), _theory(res)]
-    summary.add_extra_txt(_notes(res))
-    return summary
+class FitSummary(Summary):
+    """A statsmodels `Summary` whose text fits 80 columns; the other formats have all names in full."""
+
+    def __init__(self, res: Results, alpha: float) -> None:
+        super().__init__()
+        self.tables = _tables(res, alpha, STUB)
+        self.add_extra_txt(_notes(res))
+        self._full = Summary()
+        self._full.tables = _tables(res, alpha, None)
+        self._full.extra_txt = self.extra_txt
+
+    def as_html(self) -> str:
+        """Return HTML."""
+        return str(self._full.as_html())
+
+    def as_latex(self) -> str:
+        """Return LaTeX."""
+        return str(self._full.as_latex())
+
+    def as_csv(self) -> str:
+        """Return comma-separated values."""
+        return str(self._full.as_csv())
+
+
+def summarize(res: Results, alpha: float = 0.05) -> FitSummary:
+    """Return the summary of a fit."""
+    return FitSummary(res, alpha)
+
+
+def _tables(res: Results, alpha: float, width: int | None) -> list[SimpleTable]:
+    return [_header(res), _coefficients(res, alpha, width), _clients(res, width), _theory(res)]
 
 
 def _header(res: Results) -> SimpleTable:
     fit, net = res._fit, res.network
     low, high = int(fit.sizes.min()), int(fit.sizes.max())
     left = [
-        ("Dep. variable:", _short(fit.y_name, 18)),
+        ("Dep. variable:", _short([_response_name(res)], 19)[0]),
         ("Method:", fit.method),
         ("Family (link):", f"{fit.family.name} ({fit.family.link})"),
         ("Start:", str(fit.details.get("start", ""))),
@@ -40,6 +67,7 @@ def _header(res: Results) -> SimpleTable:
         ("Rounds (total):", f"{fit.rounds} ({fit.total_rounds})"),
         ("Numerical error:", f"{fit.error.total:.3f} SE"),
         ("Converged:", "yes" if res.converged else "NO"),
+        ("Down-weighted:", f"{int((~fit.trusted).sum())} clients"),
     ]
     right = [
         ("Clients:", f"{net.n_clients}"),
@@ -49,7 +77,8 @@ def _header(res: Results) -> SimpleTable:
         ("SE(W):", f"{net.se:.4g}"),
         ("rho (Condition 5):", f"{net.rho:.4f}"),
         ("Effective clients:", f"{res.effective_clients:.1f}"),
-        _fit_cell(res),
+        ("Log-likelihood:", f"{res.llf:.6g}"),
+        ("Scale:", f"{res.scale:.5g}"),
     ]
     table = _pairs(left, "Decentralised GLM Results", [17, 19])
     # Side by side, so that both columns of names are names in HTML and LaTeX too.
@@ -63,24 +92,26 @@ def _pairs(cells: list[tuple[str, str]], title: str | None, widths: list[int]) -
     )
 
 
-def _fit_cell(res: Results) -> tuple[str, str]:
-    if res.family.estimates_scale:
-        return "Scale:", f"{res.scale:.5g}"
-    return "Log-likelihood:", f"{res.llf:.6g}"
+def _response_name(res: Results) -> str:
+    """Return the response, with the level whose probability is modelled where it has two."""
+    fit = res._fit
+    if fit.family.name == "binomial" and fit.classes is not None:
+        return f"{fit.y_name} = {fit.classes[1]}"
+    return fit.y_name
 
 
-def _coefficients(res: Results, alpha: float) -> SimpleTable:
+def _coefficients(res: Results, alpha: float, width: int | None) -> SimpleTable:
     limits = res.conf_int(alpha).to_numpy()
     rows = [
-        [_number(coef), _number(se), f"{coef / se:.3f}", f"{p:.3f}", _number(low), _number(high)]
+        [_number(coef), _number(se), _z(coef, se), f"{p:.3f}", _number(low), _number(high)]
         for coef, se, p, (low, high) in zip(res.params, res.bse, res.pvalues, limits, strict=True)
     ]
     headers = ["coef", "std err", "z", "P>|z|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"]
-    stubs = [_short(name, 20) for name in res.params.index]
+    stubs = _short(list(res.params.index), width)
     return SimpleTable(rows, headers=headers, stubs=stubs, txt_fmt=_layout([20, 10, 9, 8, 7, 9, 9], "r" * 6))
 
 
-def _clients(res: Results) -> SimpleTable:
+def _clients(res: Results, width: int | None) -> SimpleTable:
     table = res.clients()
     doubted = int((~res._fit.trusted).sum())
     title = f"Clients: {doubted} of {len(table)} down-weighted (weight below {TRUST:g})"
@@ -90,7 +121,7 @@ def _clients(res: Results) -> SimpleTable:
         for row in worst.itertuples()
     ]
     headers = ["rows", "gradient", "score (df)", "weight", "dist., SE"]
-    stubs = [_short(str(label), 20) for label in worst.index]
+    stubs = _short([str(label) for label in worst.index], width)
     return SimpleTable(
         rows, headers=headers, stubs=stubs, title=title, txt_fmt=_layout([20, 8, 10, 15, 10, 10], "r" * 5)
     )
@@ -119,13 +150,22 @@ def _theory(res: Results) -> SimpleTable:
 
 def _notes(res: Results) -> list[str]:
     fit = res._fit
-    notes = [
+    errors = (
         "Standard errors are the sandwich at the weighted estimate, given the clients' final weights. They assume "
-        "independent rows and clients that share one parameter once the down-weighted ones are set aside.",
-        _error_note(res),
-    ]
+        "independent rows and clients that share one parameter once the down-weighted ones are set aside."
+        if fit.smooth
+        else "No standard errors: a method that takes medians solves no estimating equation, and has no sandwich."
+    )
+    notes = [errors, _error_note(res)]
+    if fit.preconditioned:
+        notes.append("The step was chosen, and is given, in coordinates in which the pooled curvature is the identity.")
+    if fit.n_dropped:
+        notes.append(f"{fit.n_dropped} rows with missing values were left out.")
+    unheard = res.network.labels[res.network.influence.to_numpy() == 0.0]
+    if len(unheard):
+        notes.append(f"The data of {listing(unheard)} reach nobody in the core of the network and do not count.")
     if "lam" in fit.details:
-        suspicion = {"norm": "gradient norm", "score": "excess of the root score statistic over its 95 % point"}[
+        suspicion = {"norm": "gradient norm", "score": "excess of the root score statistic over its .95 quantile"}[
             fit.details["measure"]
         ]
         notes.append(
@@ -134,7 +174,7 @@ def _notes(res: Results) -> list[str]:
         )
     if fit.details.get("balance") and not res.network.is_doubly_stochastic:
         notes.append(
-            "Steps are balanced: each is divided by the client's influence, so that unequal influence costs nothing."
+            "Steps are balanced: each is divided by the client's influence, so that unequal influence costs little."
         )
     if res.network.rho >= 1:
         notes.append(
@@ -186,5 +226,15 @@ def _number(value: float) -> str:
     return f"{value:.4f}" if 1e-3 <= abs(value) < 1e4 or value == 0 else f"{value:.3g}"
 
 
-def _short(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "~"
+def _z(coef: float, se: float) -> str:
+    value = coef / se if se > 0 else np.nan
+    return f"{value:.3f}" if not abs(value) >= 1e3 else f"{value:.3g}"
+
+
+def _short(names: list[str], width: int | None) -> list[str]:
+    """Cut names in the middle, where levels of a factor differ least, and number those that become alike."""
+    if width is None:
+        return names
+    half = width // 2
+    cut = [name if len(name) <= width else f"{name[: half - 1]}~{name[-(width - half) :]}" for name in names]
+    return [text if cut.count(text) == 1 else f"{text[: width - 4]}~{k + 1}" for k, text in enumerate(cut)]

@@ -459,3 +459,23 @@ def test_default_fit_balances_the_steps():
     assert res.method.details["balance"]
     assert res.effective_clients > 25
     assert "Steps are balanced" in res.summary().as_text()
+
+
+def test_balanced_steps_win_back_the_efficiency():
+    """Mean squared error of the pooled fit over that of the clients' own estimates, over 15 replicates.
+
+    With a hub that holds a third of the influence plain DFL keeps about a fifth of it; the ratio of two means
+    over 15 replicates x 10 coefficients has a standard error of some .1 for plain DFL and far less for balanced
+    steps, whose estimates are nearly the pooled ones.
+    """
+    net = hub_on_a_circle(60, 3)
+    ours, plain, pooled = [], [], []
+    for seed in range(15):
+        sim = ad.simulate.paper_linear(abnormal=0.0, corruption=None, seed=seed, M=60, n=50, p=10)
+        model = ad.DecentralizedGLM(ad.ClientData.from_arrays(sim.X, sim.y, sim.client), net)
+        for errors, balance in ((ours, True), (plain, False)):
+            res = model.fit(ad.DFL(balance=balance))
+            errors.append(((res.client_params - sim.theta0) ** 2).sum(axis=1).mean())
+        pooled.append(np.sum((np.linalg.lstsq(sim.X, sim.y)[0] - sim.theta0) ** 2))
+    assert np.mean(pooled) / np.mean(ours) > 0.95
+    assert np.mean(pooled) / np.mean(plain) < 0.45

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from adfl_stats import _spectrum, networks
+from adfl_stats import _balance, _spectrum, networks
 from adfl_stats.errors import NetworkWarning
 from adfl_stats.network import Network
 
@@ -406,21 +406,32 @@ def test_one_client():
     ids=["circle", "fixed", "er", "scale_free", "star", "complete"],
 )
 def test_lanczos_agrees_with_dense(net):
-    assert net.mixing == _spectrum.mixing_lanczos(net.W)  # above 500 clients, and the same on each call
-    assert net.mixing == pytest.approx(_spectrum.mixing_dense(net.W), rel=1e-8, abs=1e-12)
+    found = _spectrum.mixing_lanczos(net.W)
+    assert found == _spectrum.mixing_lanczos(net.W)  # the same on each call
+    assert found.trouble == ""
+    dense = _spectrum.mixing_dense(net.W)
+    assert found.value == pytest.approx(dense, rel=1e-8, abs=1e-12)
+    assert net.mixing == pytest.approx(dense, rel=1e-8, abs=1e-12)
 
 
 def test_lanczos_with_nothing_left_to_mix():
-    assert _spectrum.mixing_lanczos(networks.complete(600).W) < 1e-14
+    assert _spectrum.mixing_lanczos(networks.complete(600).W).value < 1e-14
 
 
-def test_lanczos_that_does_not_converge_warns_and_bounds_from_below():
+def test_lanczos_that_does_not_converge_bounds_from_below():
     W = networks.directed_circle(2000, 3).W
-    with pytest.warns(NetworkWarning, match="could not be resolved fully: .* is a lower bound, with residual"):
-        value = _spectrum.mixing_lanczos(W, restarts=3)
+    found = _spectrum.mixing_lanczos(W, steps=100)
     k = np.arange(1, 2000) * np.pi / 2000
     exact = np.max((np.sin(3 * k) / (3 * np.sin(k))) ** 2)
-    assert exact - 0.1 < value <= exact + 1e-12
+    assert exact - 0.1 < found.value <= exact + 1e-12
+    assert found.trouble.startswith("the Lanczos iteration did not settle in 100 steps, with residual")
+
+
+def test_mixing_that_is_not_resolved_warns():
+    # A circle in disorder: no Fourier transform helps, and its eigenvalues lie 10^-7 apart.
+    net = networks.directed_circle(5000, 2).reindex(np.random.default_rng(0).permutation(5000))
+    with pytest.warns(NetworkWarning, match="could not be resolved, and is at least 0.99.*with residual .*neighbours"):
+        assert 0.99 < net.mixing < 1
 
 
 # ------------------------------------------------------------------ closed groups and influence
@@ -625,3 +636,127 @@ def test_repairs_keep_labels_and_sparsity():
     for other in (net.metropolis(), net.lazy(), net.gossip(2)):
         pd.testing.assert_index_equal(other.labels, net.labels)
         assert other.W.nnz < 300**2 / 2
+
+
+# ------------------------------------------------------------------ balanced
+
+
+def sinkhorn(A, sweeps=200_000):
+    """Plain alternating scaling of a dense matrix."""
+    for _ in range(sweeps):
+        A = A / A.sum(axis=1, keepdims=True)
+        A = A / A.sum(axis=0, keepdims=True)
+        if np.abs(A.sum(axis=1) - 1).max() < 1e-14:
+            break
+    return A
+
+
+def assert_balances(net, atol=1e-12):
+    W = net.balanced().W
+    assert np.abs(W.sum(axis=0) - 1).max() < atol
+    assert np.abs(W.sum(axis=1) - 1).max() < atol
+    np.testing.assert_array_equal(W.indices, net.W.indices)
+    np.testing.assert_array_equal(W.indptr, net.W.indptr)
+    return W
+
+
+@given(weight_matrices(), st.floats(0.05, 0.9))
+@settings(max_examples=60, deadline=None)
+def test_balanced_is_the_scaling_of_w(W, w):
+    net = Network.from_weights(W).lazy(w)
+    if not net.is_strongly_connected:
+        return
+    found = assert_balances(net).toarray()
+    np.testing.assert_allclose(found, sinkhorn(net.W.toarray()), atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "net"), [case for case in small_networks() if case[0] not in ("star", "scale_free")])
+def test_balanced_generators(name, net):
+    try:
+        found = assert_balances(net).toarray()
+    except ValueError:
+        # A client with one neighbour; with self loops every connected network can be balanced.
+        found, net = assert_balances(net.lazy()).toarray(), net.lazy()
+    np.testing.assert_allclose(found, sinkhorn(net.W.toarray()), atol=1e-9)
+
+
+def test_balanced_leaves_doubly_stochastic_alone_and_keeps_labels():
+    net = networks.directed_circle(30, 4)
+    assert net.balanced() is net
+    named = networks.erdos_renyi(40, 0.3, seed=1, labels=[f"h{m}" for m in range(40)])
+    pd.testing.assert_index_equal(named.balanced().labels, named.labels)
+    assert named.balanced().is_doubly_stochastic
+    # On an undirected graph the only scaling is symmetric.
+    np.testing.assert_allclose(named.balanced().W.toarray(), named.balanced().W.toarray().T, atol=1e-11)
+
+
+def test_balanced_where_plain_scaling_crawls():
+    """A lazy path of 300 clients with random weights mixes in 10^5 rounds: Newton's steps have to help."""
+    rng = np.random.default_rng(1)
+    A = np.diag(rng.uniform(0.1, 1, 300)) + np.diag(rng.uniform(0.5, 2, 299), 1) + np.diag(rng.uniform(0.5, 2, 299), -1)
+    net = Network.from_weights(A / A.sum(axis=1, keepdims=True))
+    W = assert_balances(net).toarray()
+    # A scaling: W / A has rank one where A is positive, so that products around a square agree.
+    ratio = np.log(W[A > 0] / net.W.toarray()[A > 0])
+    rows, cols = np.nonzero(A)
+    design = np.zeros((len(rows), 600))
+    design[np.arange(len(rows)), rows] = design[np.arange(len(rows)), 300 + cols] = 1
+    fitted = design @ np.linalg.lstsq(design, ratio)[0]
+    np.testing.assert_allclose(fitted, ratio, atol=1e-8)
+
+
+@pytest.mark.parametrize("most_factored", [3e6, 0])
+def test_balanced_long_and_thin(monkeypatch, most_factored):
+    """Both ways to take Newton's steps: factors and conjugate gradients, where sweeps would take 10^5 rounds."""
+    monkeypatch.setattr(_balance, "MOST_FACTORED", most_factored)
+    M = 3000 if most_factored else 150
+    diagonals = [np.ones(M - 1), np.ones(M), np.ones(M - 1)]
+    net = Network.from_adjacency(sparse.diags_array(diagonals, offsets=[-1, 0, 1], shape=(M, M)))
+    assert_balances(net)
+    assert_balances(Network.from_adjacency(sparse.block_diag([net.W > 0, net.W > 0], format="csr").astype(float)))
+
+
+def test_balanced_gives_up_in_time(monkeypatch):
+    monkeypatch.setattr(_balance, "MOST_FACTORED", 0)
+    monkeypatch.setattr(_balance.linalg, "cg", lambda *_, **__: (np.zeros(40), 500))
+    monkeypatch.setattr(_balance, "SWEEPS", 2)
+    with pytest.raises(ValueError, match=r"could not bring the column sums of W closer to 1 than .* \(wanted 1e-12\)"):
+        networks.erdos_renyi(40, 0.3, seed=1).balanced()
+
+
+def test_balanced_two_groups_that_do_not_talk():
+    A = np.kron(np.eye(2), np.array([[1, 1, 1], [1, 1, 0], [1, 0, 1]]))
+    assert_balances(Network.from_adjacency(A))
+
+
+def test_balanced_needs_total_support():
+    with pytest.raises(
+        ValueError, match=r"the 2 clients 1, 2 listen to nobody but 0, who can bear .* 1, not 2\. Let clients"
+    ):
+        networks.central_client(10).balanced()
+    # b hears itself only; then the edge from b to a can have no weight.
+    one_way = Network.from_edges([("a", "a"), ("b", "a"), ("b", "b")])
+    with pytest.raises(
+        ValueError, match=r"weight zero to 1 of 3 edges, .* client 'a' receives from 'b'.*balance the steps"
+    ):
+        one_way.balanced()
+    # A path of four: the middle edge is on no perfect matching.
+    with pytest.raises(ValueError, match=r"weight zero to 2 of 6 edges.*net.lazy\(0.5\).balanced\(\)"):
+        Network.from_networkx(nx.path_graph(4)).balanced()
+    assert_balances(Network.from_networkx(nx.path_graph(4)).lazy(0.5))
+    assert_balances(networks.central_client(10).lazy(0.5))
+
+
+def test_balanced_with_minute_weights_gives_up(monkeypatch):
+    monkeypatch.setattr(_balance, "SWEEPS", 1)
+    monkeypatch.setattr(_balance, "NEWTON_STEPS", 0)
+    with pytest.raises(
+        ValueError, match=r"balanced\(\) could not bring the column sums of W closer to 1 than .*minute"
+    ):
+        networks.erdos_renyi(40, 0.3, seed=1).balanced()
+
+
+def test_balanced_is_sparse(monkeypatch):
+    net = networks.erdos_renyi(20_000, 20 / 20_000, seed=1)
+    monkeypatch.setattr(sparse.csr_array, "toarray", None)
+    assert net.balanced().se < 1e-12

@@ -73,7 +73,7 @@ def everything(res):
     found |= {name: getattr(res, name)() for name in ("clients", "conf_int", "standard_errors")}
     net = res.network
     found |= {f"network.{name}": getattr(net, name) for name in ("indptr", "indices", "weights", "influence", "rho")}
-    return found | {"summary": res.summary().as_text(), "repr": repr(res)}
+    return found | {"summary": res.summary().as_text(), "check": res.check().to_json(), "repr": repr(res)}
 
 
 def assert_identical(found, wanted):
@@ -220,7 +220,7 @@ def test_file_brings_everything_back_exactly(any_res, tmp_path):
 
 
 def test_everything_leaves_no_public_method_out():
-    asked = {"cov_params", "clients", "conf_int", "standard_errors", "summary"}
+    asked = {"check", "cov_params", "clients", "conf_int", "standard_errors", "summary"}
     other = {"t_test", "wald_test", "predict", "get_prediction", "save"}
     methods = {name for name, value in vars(ad.Results).items() if inspect.isfunction(value) and name[0] != "_"}
     assert methods == asked | other

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from adfl_stats._validation import float64_array
+from adfl_stats._validation import float64_array, listing
 from adfl_stats.engine import Plan, Run
 from adfl_stats.problem import ClientSteps, Problem
 
@@ -34,6 +34,9 @@ class Outcome:
         Words and numbers for the summary: lambda, measure, stages, start.
     smooth : bool
         Whether the estimate solves a weighted estimating equation, up to its step; medians do not.
+    initial : ndarray (M, P) or None
+        The estimates that the last stage began with, of which Condition 7 speaks; None where there are
+        none.
     """
 
     theta: Array
@@ -41,6 +44,7 @@ class Outcome:
     runs: list[Run]
     details: dict[str, Any] = field(default_factory=dict)
     smooth: bool = True
+    initial: Array | None = None
 
 
 @runtime_checkable
@@ -65,7 +69,8 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, s
         matched by its labels); results give their `client_params`; a method is run under the plan.
     """
     if init is None:
-        return problem.start(), "zero" if problem.family.link != "log" else "local means", []
+        theta = problem.start()
+        return theta, "local means" if theta.any() else "zero", []
     if isinstance(init, Method) and not isinstance(init, type):
         outcome = init.estimate(problem, plan.loosened())
         return outcome.theta, init.name, outcome.runs
@@ -76,7 +81,9 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, s
         labels = problem.data.labels
         if set(init.index) != set(labels):
             raise ValueError("init has other clients than the data; its index must hold every client's label once")
-        init = init.loc[labels]
+        init = _by_name(init.loc[labels], init.columns, problem)
+    elif isinstance(init, pd.Series):
+        init = _by_name(init, init.index, problem)
     values = float64_array(init, "init")
     if values.shape not in ((problem.P,), (problem.M, problem.P)):
         raise ValueError(
@@ -85,3 +92,15 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, s
     if not np.isfinite(values).all():
         raise ValueError("init has NaN or infinite values; every client needs a finite start")
     return np.broadcast_to(values, (problem.M, problem.P)).copy(), name, []
+
+
+def _by_name(init: Any, found: pd.Index, problem: Problem) -> Any:
+    """Return the coefficients in the model's order where they carry its names; refuse other names."""
+    wanted = problem.coefficient_names
+    if isinstance(found, pd.RangeIndex):
+        return init
+    if set(found) != set(wanted):
+        raise ValueError(
+            f"init has the coefficients {listing(found)}; the model's are {listing(wanted)}. Give these, or an array"
+        )
+    return init[wanted]

@@ -40,7 +40,7 @@ class ADFL:
     Parameters
     ----------
     lam : float or None
-        lambda_n. None takes 3 over the clients' median suspicion or over 1, whichever is larger.
+        lambda_n. None takes 3 over the clients' median suspicion (over 1 if the score is smaller than that).
     stages : int
         Number of stages S.
     init : array, results, method or None
@@ -79,7 +79,7 @@ class ADFL:
         theta, start, runs = initial_estimates(robust_start() if self.init is None else self.init, problem, plan)
         for stage in range(1, self.stages + 1):
             suspicion = suspicions(problem, theta, measure)
-            lam = default_lambda(suspicion) if self.lam is None else self.lam
+            lam = default_lambda(suspicion, measure) if self.lam is None else self.lam
             steps = problem.steps(adaptive_weights(suspicion, lam), balance=self.balance)
             run = iterate(
                 problem,
@@ -88,7 +88,7 @@ class ADFL:
                 plan if stage == self.stages else plan.loosened(),
                 label=f"aDFL stage {stage}",
             )
-            theta = run.theta
+            initial, theta = theta, run.theta
             runs = [*runs, run]
         details = {
             "start": start,
@@ -97,7 +97,7 @@ class ADFL:
             "stages": self.stages,
             "balance": self.balance,
         }
-        return Outcome(theta, steps, runs, details)
+        return Outcome(theta, steps, runs, details, initial=initial)
 
 
 def robust_start() -> Method:
@@ -105,9 +105,14 @@ def robust_start() -> Method:
     return Bridge("median")
 
 
-def default_lambda(suspicion: Array) -> float:
-    """Return lambda: fixed on the score's own scale, smaller while a poor start makes all look suspicious."""
-    return SCALE / max(float(np.median(suspicion)), 1.0)
+def default_lambda(suspicion: Array, measure: str) -> float:
+    """Return lambda as a multiple of one over the median suspicion.
+
+    The excess score has a scale of its own, on which lambda is fixed, and smaller only while a poor
+    start makes all clients look suspicious.
+    """
+    floor = 1.0 if measure == "score" else np.finfo(float).tiny
+    return SCALE / max(float(np.median(suspicion)), floor)
 
 
 def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
@@ -115,7 +120,9 @@ def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
     if measure == "norm":
         return np.linalg.norm(problem.gradients(theta), axis=1)
     scores, ranks = score_statistics(problem.data, problem.family, theta)
-    return np.maximum(np.sqrt(scores) - np.sqrt(stats.chi2.ppf(LEVEL, ranks)), 0.0)
+    # A client whose rows say nothing of any parameter has rank zero and score zero.
+    usual = np.sqrt(stats.chi2.ppf(LEVEL, np.maximum(ranks, 1)))
+    return np.maximum(np.sqrt(scores) - usual, 0.0)
 
 
 def adaptive_weights(suspicion: Array, lam: float) -> Array:

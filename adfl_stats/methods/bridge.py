@@ -47,4 +47,4 @@ class Bridge:
         theta, name, runs = initial_estimates(self.init, problem, plan)
         steps = problem.steps(np.ones(problem.M))
         run = iterate(problem, theta, steps, plan, median=True, label=self.name)
-        return Outcome(run.theta, steps, [*runs, run], {"start": name}, smooth=False)
+        return Outcome(run.theta, steps, [*runs, run], {"start": name}, smooth=False, initial=theta)

@@ -48,7 +48,7 @@ class DFL:
         steps = problem.steps(client_weights(self.weights, problem.data.labels), balance=self.balance)
         theta, name, runs = initial_estimates(self.init, problem, plan)
         run = iterate(problem, theta, steps, plan, label=self.name)
-        return Outcome(run.theta, steps, [*runs, run], {"start": name, "balance": self.balance})
+        return Outcome(run.theta, steps, [*runs, run], {"start": name, "balance": self.balance}, initial=theta)
 
 
 def client_weights(weights: Any, labels: pd.Index) -> NDArray[np.float64]:

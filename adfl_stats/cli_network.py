@@ -1,0 +1,64 @@
+"""The subcommand ``adfl-stats check-network``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import adfl_stats as ad
+
+__all__ = ["add_check_network"]
+
+
+def add_check_network(commands: Any) -> None:
+    """Add the subcommand to the subparsers of the command line."""
+    check = commands.add_parser(
+        "check-network",
+        help="check a network against Condition 5 and say what would improve it",
+        epilog="Exit status: 0 if Condition 5 holds, 1 if it does not or cannot be decided, 2 on bad input.",
+    )
+    check.add_argument(
+        "file",
+        help="edges (.csv: source, target[, weight]; target hears source), a matrix whose row m has what client m "
+        "hears (.npy, .npz, .mtx), or a graph (.graphml)",
+    )
+    check.add_argument(
+        "--weights",
+        action="store_true",
+        help="the matrix has weights with row sums 1, the graph the attribute 'weight'; by default the file decides",
+    )
+    check.add_argument("--json", metavar="FILE", help="write the report as JSON")
+    check.add_argument("--html", metavar="FILE", help="write the report as HTML")
+    check.add_argument("--plot", metavar="FILE", help="draw the network and its eigenvalues (.png, .svg, .pdf)")
+    check.set_defaults(run=_check)
+
+
+def _check(options: argparse.Namespace) -> int:
+    net = ad.Network.from_file(options.file, weights=True if options.weights else None)
+    report = ad.check_network(net)
+    print(report)
+    if options.json:
+        _write(options.json, report.to_json())
+    if options.html:
+        _write(options.html, f"<!doctype html><meta charset='utf-8'><title>{options.file}</title>{report.to_html()}")
+    if options.plot:
+        _plot(net, options.plot)
+    return 0 if report["rho"].status == "holds" else 1
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _plot(net: ad.Network, path: str) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("plots need matplotlib; install it with: pip install 'adfl-stats[plot]'") from None
+    # Not by pyplot, which would look for a screen.
+    figure = Figure(figsize=(12, 5.5), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.2, 1.0))
+    ad.plots.network(net, ax=left)
+    ad.plots.spectrum(net, ax=right)
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,212 @@
+"""Which step, how many rounds, what holds them up, and what a repair would save."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from adfl_stats._validation import in_interval
+from adfl_stats.methods import ADFL, DFL
+from adfl_stats.methods.dfl import client_weights
+from adfl_stats.network import Network
+from adfl_stats.problem import Problem
+from adfl_stats.theory.checks import FAILS, INDICATIVE, Check, Report, decided
+from adfl_stats.theory.outlook import BIAS_SHARE, Outlook, outlook
+
+__all__ = ["Advice", "advise_on"]
+
+Array = NDArray[np.float64]
+
+NETWORK, DATA = "network", "data"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Advice(Report):
+    """A report with the step and rounds that it recommends.
+
+    Attributes
+    ----------
+    step : float
+        The largest step whose bias is below its share of the tolerance, and that is safe; NaN if none is.
+    rounds : float
+        Rounds from the usual start until the rest of the tolerance is reached.
+    bias : float
+        The error that the step leaves, optimisation plus consensus, in standard errors.
+    imbalance : float
+        How far what the network solves is from the solution that counts clients by trust and size only, in
+        standard errors; no step changes it.
+    bottleneck : {"network", "data"}
+        What is slower at this step: the clients' agreement (1 - |lambda_2(W)|) or their common descent
+        (step times the smallest curvature).
+    """
+
+    step: float
+    rounds: float
+    bias: float
+    imbalance: float
+    bottleneck: str
+
+
+def advise_on(make: Callable[[Network], Problem], network: Network, method: Any, tolerance: float) -> Advice:
+    """Recommend step and rounds.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the problem on a given network.
+    network : Network
+        The network as it is.
+    method : DFL, ADFL or None
+        None is ``DFL()``. The weights of aDFL are not known before its fit: all clients count.
+    tolerance : float
+        Wanted numerical error, in standard errors.
+    """
+    tolerance = in_interval(tolerance, "tolerance", 0.0, np.inf, open_low=True)
+    method = DFL() if method is None else method
+    if not isinstance(method, (DFL, ADFL)):
+        raise TypeError(f"method is {method!r}; advice is for means and gradient steps: pass ad.DFL() or ad.ADFL()")
+    groups = len(network.closed_groups)
+    if groups > 1:
+        return _no_consensus(groups)
+    problem = make(network)
+    weights = client_weights(getattr(method, "weights", None), problem.data.labels)
+    here = outlook(problem, problem.steps(weights, balance=method.balance), tolerance)
+    table = _repairs(make, problem, weights, method.balance, tolerance, here)
+    return Advice(
+        title="Advice on step and rounds",
+        checks=_checks(problem, here, tolerance),
+        advice=tuple(_sentences(method, here, table, tolerance)),
+        tables={"What a repair would change (exchanges: rounds times combine steps)": table},
+        step=here.step,
+        rounds=here.rounds,
+        bias=here.bias,
+        imbalance=here.imbalance,
+        bottleneck=_bottleneck(here),
+    )
+
+
+# ---------------------------------------------------------------------- repairs
+
+
+def _repairs(
+    make: Callable[[Network], Problem],
+    problem: Problem,
+    weights: Array,
+    balance: bool,
+    tolerance: float,
+    here: Outlook,
+) -> pd.DataFrame:
+    """Return one row per way to do it: step, rounds, exchanges, imbalance, exchanges saved."""
+    rows: dict[str, list[float]] = {"as it is": [here.step, here.rounds, here.rounds, here.imbalance, 0.0]}
+
+    def add(name: str, found: Outlook, exchanges: int = 1) -> None:
+        cost = found.rounds * exchanges
+        rows[name] = [found.step, found.rounds, cost, found.imbalance, here.rounds - cost]
+
+    if not balance and not problem.network.is_doubly_stochastic:
+        add("ad.DFL(balance=True)", outlook(problem, problem.steps(weights, balance=True), tolerance))
+    for name, network, exchanges in _networks(problem.network):
+        other = make(network)
+        add(name, outlook(other, other.steps(weights, balance=balance), tolerance), exchanges)
+    found = outlook(problem, problem.steps(weights, balance=balance), tolerance, preconditioned=True)
+    add("fit() without step", replace(found, rounds=found.rounds_with_cuts))
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["step", "rounds", "exchanges", "imbalance", "saved"])
+
+
+def _networks(network: Network) -> Iterator[tuple[str, Network, int]]:
+    """Yield the repaired networks that the edges allow, and the combine steps they have in a round."""
+    makers: dict[str, tuple[Callable[[], Network], int]] = {
+        "net.metropolis()": (network.metropolis, 1),
+        "net.lazy(0.5)": (lambda: network.lazy(0.5), 1),
+        "net.gossip(2)": (lambda: network.gossip(2), 2),
+    }
+    if hasattr(network, "balanced") and not network.is_doubly_stochastic:
+        makers["net.balanced()"] = (network.balanced, 1)
+    for name, (make, exchanges) in makers.items():
+        try:
+            repaired = make()
+        except ValueError:  # the edges go one way, or do not allow balance
+            continue
+        if len(repaired.closed_groups) == 1:
+            yield name, repaired, exchanges
+
+
+# ---------------------------------------------------------------------- words
+
+
+def _bottleneck(here: Outlook) -> str:
+    return NETWORK if here.gap < here.pace else DATA
+
+
+def _checks(problem: Problem, here: Outlook, tolerance: float) -> tuple[Check, ...]:
+    share = f"<= {BIAS_SHARE * tolerance:.3g}"
+    return (
+        Check("bias of the step", "Proposition 1", here.bias, share, decided(here.bias <= BIAS_SHARE * tolerance),
+              "Error of the limit at this step, in standard errors; rounds do not reduce it."),
+        Check("safe step", "", here.safe, f">= {here.step:.3g}", decided(here.safe >= here.step),
+              "One over the largest curvature of any client: larger steps may diverge."),
+        Check("imbalance", "Proposition 1", here.imbalance, f"<= {tolerance:.3g}", decided(here.imbalance <= tolerance),
+              "Distance, in standard errors, from the solution that counts clients by trust and size only; "
+              f"SE(W) = {problem.network.se:.3g}."),
+        Check("1 - |lambda_2(W)|", "Condition 5", here.gap, f">= {here.pace:.2g}", INDICATIVE,
+              "How fast clients agree in a round, against step times the smallest curvature, how fast they "
+              f"descend together: the {_bottleneck(here)} is the bottleneck."),
+    )  # fmt: skip
+
+
+def _sentences(method: DFL | ADFL, here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator[str]:
+    if not math.isfinite(here.step):
+        yield "No step was found whose bias is small enough; see the repairs, or allow a larger tolerance."
+    else:
+        yield (
+            f"Use step={here.step:.3g} and rounds={here.rounds:.0f}: the fit then ends within {tolerance:g} standard "
+            f"errors of what the network solves."
+        )
+        if here.step < 0.5 * here.safe:
+            yield f"Stability alone would allow steps up to {here.safe:.3g}; the bias forbids them. " + (
+                "Most of it is each client's own last gradient step, which no network removes: cut the step towards "
+                "the end, as fit() without a step does."
+                if here.own > 0.5 * here.bias
+                else "Most of it is slow agreement: a network that mixes faster allows larger steps."
+            )
+    if _bottleneck(here) == NETWORK:
+        yield "The network is the bottleneck: clients agree more slowly than they descend. More neighbours help most."
+    else:
+        yield (
+            "The data are the bottleneck: clients agree faster than they descend along the direction that is known "
+            "least. Columns on like scales help, or fit() without a step, which rescales them."
+        )
+    if here.imbalance > tolerance:
+        yield (
+            f"The network counts some clients more than others, which moves the estimate by {here.imbalance:.2g} "
+            "standard errors whatever the step; ad.DFL(balance=True) or balanced weights cure that."
+        )
+    best = table["exchanges"].iloc[1:].sort_values()
+    if best.iloc[0] < 0.9 * here.rounds:
+        yield f"{best.index[0]} would need about {best.iloc[0]:.0f} exchanges with neighbours, not {here.rounds:.0f}."
+    if isinstance(method, ADFL):
+        yield (
+            "The weights of aDFL are known after its fit only; here all clients count. For the last stage ask again "
+            "with method=ad.DFL(weights=res.client_weights)."
+        )
+
+
+def _no_consensus(groups: int) -> Advice:
+    check = Check("closed groups", "Condition 5", float(groups), "1", FAILS, "They never hear of one another.")
+    words = f"The network falls into {groups} groups: no step makes them agree. Add an edge between them, or fit apart."
+    return Advice(
+        title="Advice on step and rounds",
+        checks=(check,),
+        advice=(words,),
+        step=math.nan,
+        rounds=math.inf,
+        bias=math.inf,
+        imbalance=math.nan,
+        bottleneck=NETWORK,
+    )

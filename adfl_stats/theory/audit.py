@@ -1,0 +1,46 @@
+"""The whole theory of the paper held against one fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from adfl_stats.data import ClientData
+from adfl_stats.fit import Fit
+from adfl_stats.theory.checks import Report
+from adfl_stats.theory.conditions import conditions, start_conditions
+from adfl_stats.theory.constants import Constants
+from adfl_stats.theory.theorems import corollary1, proposition1, theorem1, theorem2, theorem3
+
+__all__ = ["audit"]
+
+
+def audit(fit: Fit, data: ClientData | None = None, abnormal: Any = None, theta0: ArrayLike | None = None) -> Report:
+    """Return Conditions 1 to 7, Theorems 1 to 3, Proposition 1 and Corollary 1 as a report.
+
+    Parameters
+    ----------
+    fit : Fit
+        What `Results` hold.
+    data : ClientData, optional
+        Makes gradients at `theta0` exact.
+    abnormal, theta0
+        As in `Results.check`.
+    """
+    c = Constants.of(fit, data, abnormal, theta0)
+    parts = (conditions, theorem1, proposition1, theorem2, theorem3, start_conditions, corollary1)
+    lines = tuple(line for part in parts for line in part(c))
+    title = f"Theory behind {fit.method} ({fit.family.name}, {c.M} clients, N = {c.N:.0f}, P = {c.P})"
+    return Report(title, lines, _advice(c))
+
+
+def _advice(c: Constants) -> tuple[str, ...]:
+    entries = []
+    if not (c.abnormal_given and c.theta0_given):
+        entries.append("In a simulation pass abnormal= and theta0=, so that nothing has to stand in for the truth.")
+    if c.rho >= 1.0:
+        entries.append("Condition 5: give clients more neighbours, or let them keep part of their own (net.lazy()).")
+    if c.degenerate:
+        entries.append("Condition 3: merge the clients named with others, or drop collinear columns.")
+    return tuple(entries)

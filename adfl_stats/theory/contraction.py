@@ -1,0 +1,116 @@
+"""The exact contraction factor: the spectral radius of the linearised iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+from scipy.sparse import linalg as iterative
+
+from adfl_stats.theory.linearised import Linearised
+
+__all__ = ["Factor", "spectral_radius"]
+
+# Up to this many unknowns all eigenvalues are computed.
+DENSE = 600
+# Residuals, in units of one minus the factor, above which a value is called an estimate.
+RESOLVED = 1e-4
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A factor by which an error shrinks in a round, and why it may not be exact ("" if it is)."""
+
+    value: float
+    trouble: str = ""
+
+
+def spectral_radius(iteration: Linearised, dense_up_to: int = DENSE) -> Factor:
+    """Return the largest modulus of the eigenvalues of A = (I - step F Q H)(W kron I).
+
+    Small problems have all eigenvalues computed. For large ones the usual iterations alone are not to be
+    trusted: with a small step the P slowest modes, which the clients have in common, crowd just below 1,
+    and in preconditioned coordinates they nearly coincide. These modes are therefore followed one by one
+    from what they are at step zero; Arnoldi's iteration then looks for a slower one elsewhere, such as the
+    alternating mode of a periodic network or a region of little weight on a network that hardly mixes.
+    """
+    if iteration.size <= dense_up_to:
+        return Factor(float(np.abs(np.linalg.eigvals(iteration.dense())).max()))
+    value, residual = consensus_factor(iteration)
+    other = _arnoldi(iteration)
+    margin = max(1.0 - value, 1e-12)
+    if other is None:
+        seen = _growth(iteration)
+        trouble = (
+            f"Arnoldi's iteration did not converge: the value is that of the clients' common modes (residual "
+            f"{residual:.1g}), a random start shrinks by {seen:.6g}"
+        )
+        # A random start still carries faster modes, so that its own factor can only be too small.
+        return Factor(max(value, seen), trouble)
+    if other > value:
+        return Factor(other)
+    return Factor(value, "" if residual < RESOLVED * margin else f"the slowest mode has residual {residual:.1g}")
+
+
+def consensus_factor(iteration: Linearised, most: int = 6) -> tuple[float, float]:
+    """Return the largest modulus among the P modes that the clients have in common, and its residual.
+
+    The invariant subspace {(1 kron u) + z(u)} is found by turns: given the P x P matrix B that acts on u,
+    each of its eigenvectors drags a disagreement z along; given these, B is the consensus of A on them.
+    At first B = I - step sum_m pi_m f_m Q H_m.
+    """
+    P = iteration.problem.P
+    B: NDArray = np.eye(P) - iteration.step * iteration.mean_curvature
+    best, residual = np.inf, np.inf
+    drift = 0.0
+    for _ in range(most):
+        values, U = np.linalg.eig(B)
+        order = np.argsort(-np.abs(values))
+        images = U * values
+        for j in order:
+            # Modes that are safely faster than the slowest may stay as they are.
+            if abs(values[j]) < abs(values[order[0]]) - 10.0 * drift and j != order[0]:
+                continue
+            u, shift = (U[:, j], complex(values[j])) if values[j].imag else (U[:, j].real, float(values[j].real))
+            x = iteration.common(u) + iteration.follow(u, shift)
+            image = iteration.apply(x)
+            images = images.astype(np.result_type(images, image))
+            images[:, j] = iteration.consensus(image)
+            drift = max(drift, float(np.linalg.norm(images[:, j] - values[j] * U[:, j])))
+            if j == order[0]:
+                residual = float(np.linalg.norm(image - shift * x) / np.linalg.norm(x))
+        B = linalg.solve(U.T, images.T).T
+        B = B.real if np.abs(np.imag(B)).max() < 1e-12 else B
+        new = float(np.abs(np.linalg.eigvals(B)).max())
+        if abs(new - best) <= 1e-13:
+            return new, residual
+        best = new
+    return best, residual
+
+
+def _arnoldi(iteration: Linearised, restarts: int = 40) -> float | None:
+    """Return the largest modulus that Arnoldi's iteration finds, or None where it does not converge."""
+    n = iteration.size
+    start = np.random.default_rng(0).standard_normal(n)
+    operator = iterative.LinearOperator((n, n), matvec=lambda x: iteration.apply(x.ravel()), dtype=np.float64)
+    try:
+        found = iterative.eigs(
+            operator, k=1, which="LM", v0=start, tol=1e-9, ncv=min(60, n), maxiter=restarts, return_eigenvectors=False
+        )
+    except iterative.ArpackNoConvergence:
+        return None
+    return float(np.abs(found).max())
+
+
+def _growth(iteration: Linearised, rounds: int = 300) -> float:
+    """Return the mean factor by which a random vector shrinks in the second half of some rounds."""
+    x = np.random.default_rng(1).standard_normal(iteration.size)
+    logs = []
+    for _ in range(2 * rounds):
+        x = iteration.apply(x)
+        size = float(np.linalg.norm(x))
+        logs.append(np.log(size))
+        x = x / size
+    return float(np.exp(np.mean(logs[rounds:])))

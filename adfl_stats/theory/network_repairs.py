@@ -1,0 +1,151 @@
+"""What a change of weights would do to a network, and which one to make."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from adfl_stats import _eigenvalues, _spectrum
+from adfl_stats._validation import listing
+from adfl_stats.network import Network
+from adfl_stats.theory.checks import FAILS, HOLDS
+
+__all__ = ["repair_advice", "repair_table"]
+
+AS_IS, STEPS = "as is", "balanced steps"
+COLUMNS = ["rho", "SE(W)", "second eigenvalue modulus", "edges", "note"]
+# Gains below this are rounding, or the error of rough eigenvalues.
+GAIN = 1e-3
+
+
+def repair_table(net: Network) -> pd.DataFrame:
+    """Return one row for each repair that can be applied, and one for the network as it is.
+
+    ``edges`` counts the messages of a round: gossip(2) sends over each edge twice. On large networks numbers
+    of repairs are accurate to some four digits, which is enough to rank them.
+    """
+    second, se = net._second_eigenvalue, _clean(net.se)
+    rows: dict[str, list[object]] = {
+        AS_IS: [net._mixing.value + se, se, second.value, net.n_edges, _doubt(net._mixing, second)]
+    }
+    for name, repaired in _repaired(net):
+        rows[name] = _row(net, repaired, name)
+    double = _spectrum.mixing_norm(net.W, power=2, rough=True)
+    excess = net.W.T @ (net.W.T @ np.ones(net.n_clients)) - 1.0
+    se = _clean(float(np.sqrt(np.mean(excess**2))))
+    rows["gossip(2)"] = [double.value + se, se, second.value**2, 2 * net.n_edges, _doubt(double, second)]
+    if not net.is_doubly_stochastic and (net.influence.to_numpy() > 0).all():
+        note = f"W stays; efficiency of DFL from about {net.effective_clients / net.n_clients:.3g} to 1"
+        rows[STEPS] = [*rows[AS_IS][:4], note]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS)
+
+
+def _repaired(net: Network) -> Iterator[tuple[str, Network]]:
+    """Yield the repairs that change W and can be applied here."""
+    for name, make in (("metropolis()", net.metropolis), ("balanced()", net.balanced)):
+        try:
+            repaired = make()
+        except ValueError:
+            # Its message says why; it would be the user's answer to a call, and is no news in a table.
+            continue
+        if repaired is not net:
+            yield name, repaired
+    yield "lazy(0.5)", net.lazy(0.5)
+
+
+def _row(net: Network, repaired: Network, name: str) -> list[object]:
+    balanced = repaired.is_doubly_stochastic
+    mixing = _spectrum.mixing_norm(repaired.W, balanced=balanced, rough=True)
+    right = net._second_eigenvalue.right
+    W = repaired.W
+    if name == "lazy(0.5)" and right is not None and not net._second_eigenvalue.trouble:
+        # Eigenvalues move to (1 + lambda)/2; none is negative then, so that the largest stays the largest.
+        second = _eigenvalues.Estimate((1.0 + right) / 2.0)
+    elif balanced and repaired.n_clients > _eigenvalues.DENSE and abs(W - W.T).max() < 1e-10:
+        second = _eigenvalues.Estimate(math.sqrt(mixing.value), mixing.trouble)
+    else:
+        second = _eigenvalues.second_modulus(W, *repaired._classes, rough=True)
+    se = _clean(repaired.se)
+    return [mixing.value + se, se, second.value, repaired.n_edges, _doubt(mixing, second)]
+
+
+def _clean(se: float) -> float:
+    """Return 0 for an imbalance that is rounding error."""
+    return se if se > 1e-12 else 0.0
+
+
+def _doubt(mixing: _eigenvalues.Estimate, second: _eigenvalues.Estimate) -> str:
+    doubts = ["rho at least"] if mixing.trouble else []
+    return "; ".join([*doubts, "eigenvalue about"] if second.trouble else doubts)
+
+
+# ---------------------------------------------------------------------- advice
+
+
+def repair_advice(net: Network, table: pd.DataFrame, condition_5: str) -> tuple[str, ...]:
+    """Return what to do, most urgent first; `condition_5` is the status of the check on rho."""
+    advice = [*_about_groups(net), *_about_period(net)]
+    if int(net._classes[1].sum()) == 1:
+        advice.append(_best_change(table, condition_5))
+    if STEPS in table.index:
+        advice.append(
+            "Balanced steps, step_m = step / (M pi_m), leave W alone and cure the imbalance to first order: about "
+            f"{1.0 - net.effective_clients / net.n_clients:.1%} of efficiency would be lost without."
+        )
+    return tuple(advice)
+
+
+def _about_groups(net: Network) -> Iterator[str]:
+    groups = net.closed_groups
+    outside = net.n_clients - sum(map(len, groups))
+    if len(groups) > 1:
+        named = ", ".join(listing(group, most=3) for group in groups[:3]) + (", ..." if len(groups) > 3 else "")
+        yield (
+            f"The network has {len(groups)} closed groups (of {named}), which never agree. "
+            "No weights and no steps can change that: add edges between them, or fit the groups apart."
+        )
+    if outside:
+        yield (
+            f"{outside} clients only follow: the network absorbs what they know. Let a member of "
+            f"{'the closed group' if len(groups) == 1 else 'a closed group'} listen to them."
+        )
+
+
+def _about_period(net: Network) -> Iterator[str]:
+    if net.period > 1:
+        yield (
+            f"The network has the period {net.period}: estimates travel in step and do not settle by mixing alone. "
+            "Let clients keep a share of their own estimate: net.lazy(0.5), or self loops."
+        )
+
+
+def _best_change(table: pd.DataFrame, condition_5: str) -> str:
+    """Return the sentence on the change with the largest fall of rho; of equal ones, that with fewer edges."""
+    rho = {str(name): float(value) for name, value in table["rho"].items()}
+    edges = {str(name): int(value) for name, value in table["edges"].items()}
+    before = rho[AS_IS]
+    if before < 1e-12:
+        return "One round brings consensus: there is nothing to improve."
+    others = [name for name in rho if name not in (AS_IS, STEPS)]
+    least = min(rho[name] for name in others)
+    # What counts is the fall of rho, and how much farther from 1 it gets.
+    if least >= before - GAIN * min(before, abs(1.0 - least)):
+        return "No change of weights lowers rho by much; more edges would."
+    best = min((name for name in others if rho[name] <= least * (1.0 + 1e-9)), key=edges.__getitem__)
+    cost = "with the same messages" if edges[best] <= edges[AS_IS] else f"with {edges[best]} messages a round"
+    text = f"The single change that lowers rho most is net.{best}, from {_text(before)} to {_text(least)} {cost}."
+    if condition_5 == FAILS:
+        text += " Condition 5 holds then." if least < 1.0 else " Condition 5 fails even so: add edges."
+    cheaper = [name for name in others if edges[name] < edges[best] and rho[name] < min(1.0, before)]
+    if condition_5 != HOLDS and cheaper:
+        other = min(cheaper, key=rho.__getitem__)
+        text += f" Without further messages, net.{other} brings it to {_text(rho[other])}."
+    return text
+
+
+def _text(rho: float) -> str:
+    """Return rho with digits that tell it from 1."""
+    return f"1 - {1.0 - rho:.2g}" if 0.999 < rho < 1.0 - 1e-12 else f"{rho:.4g}"

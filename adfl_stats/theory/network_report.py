@@ -1,0 +1,273 @@
+"""The report on a network: Condition 5, what it rests on, and what else the network does to a fit."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from adfl_stats import _graph
+from adfl_stats._validation import listing
+from adfl_stats.network import Network
+from adfl_stats.theory.checks import FAILS, HOLDS, INDICATIVE, UNKNOWN, Check, Report, decided
+from adfl_stats.theory.network_repairs import repair_advice, repair_table
+
+__all__ = ["check_network"]
+
+# Numbers within this of 1 are 1 up to rounding; where W is doubly stochastic its graph decides instead.
+ROUNDING = 1e-12
+
+
+def check_network(net: Network) -> Report:
+    """Check a network against Condition 5 of the paper, and say what would improve it.
+
+    Condition 5 demands ``rho = ||W'(I - 11'/M)W|| + SE(W) < 1``. The paper remarks that it "is automatically
+    satisfied if W is an irreducible doubly stochastic matrix". That is too generous: the directed circle of
+    in-degree 1 and the undirected ring of even length are both, and have rho = 1. It does hold for doubly
+    stochastic W if and only if the clients cannot be parted so that nobody listens to both parts, which is
+    how it is decided here for such W, whatever the rounding errors.
+
+    The condition is sufficient for Proposition 1, not necessary for a fit to work: on a strongly connected
+    network without a period, small steps lead to consensus, and steps balanced by the clients' influence
+    lead to the estimate of the pooled data, also where rho exceeds 1.
+
+    Parameters
+    ----------
+    net : Network
+        Any network. The work and the memory grow with the number of edges.
+
+    Returns
+    -------
+    Report
+        Its checks are named ``SE(W)``, ``mixing``, ``rho``, ``second eigenvalue modulus``, ``spectral gap``,
+        ``mixing time``, ``strongly connected``, ``closed groups``, ``period``, ``doubly stochastic``,
+        ``in-degree spread``, ``out-degree spread``, ``clients nobody hears``, ``effective clients`` and
+        ``neighbourhood majorities``; its tables "Repairs" and "Bad neighbours a client can stand".
+
+    Examples
+    --------
+    >>> report = check_network(Network.from_adjacency([[0, 1, 0], [0, 0, 1], [1, 0, 0]]))
+    >>> report["rho"].status, report["period"].value
+    ('fails', 3.0)
+    """
+    if not isinstance(net, Network):
+        raise TypeError(f"net must be a Network, got {type(net).__name__}; make one by Network.from_adjacency(net)")
+    influence_trouble = _influence_trouble(net)
+    checks = (
+        *_condition_5(net),
+        *_eigenvalue(net),
+        *_structure(net),
+        *_degrees(net),
+        *_influence(net, influence_trouble),
+        _majorities(net),
+    )
+    repairs = repair_table(net)
+    return Report(
+        f"Network of {net.n_clients} clients and {net.n_edges} edges",
+        checks,
+        advice=repair_advice(net, repairs, checks[2].status),
+        tables={"Repairs": repairs, "Bad neighbours a client can stand": _majority_table(net)},
+    )
+
+
+# ---------------------------------------------------------------------- Condition 5
+
+
+def _condition_5(net: Network) -> list[Check]:
+    mixing, se = net._mixing, net.se
+    rho = mixing.value + se
+    if net.is_doubly_stochastic:
+        below_1 = below_1_all = decided(_graph.rows_overlap(net.W))
+        balance = "W is doubly stochastic."
+    else:
+        below_1 = _below_1(mixing.value, bool(mixing.trouble))
+        below_1_all = _below_1(rho, bool(mixing.trouble))
+        balance = (
+            "W is not doubly stochastic. Proposition 1 leaves plain DFL an error of order SE(W) against the pooled "
+            "estimate, and wants step + SE(W) = o(1/N). Where everybody is heard, steps balanced by influence remove "
+            "it to first order."
+        )
+    trouble = f" Not resolved: {mixing.trouble}; the value is a lower bound." if mixing.trouble else ""
+    return [
+        Check("SE(W)", "Section 3.2", se, "0, or o(1/N)", HOLDS if net.is_doubly_stochastic else INDICATIVE, balance),
+        Check(
+            "mixing", "Condition 5", mixing.value, "< 1", below_1,
+            f"||W'(I - 11'/M)W||: the share of the clients' squared disagreement that one round can leave.{trouble}",
+        ),
+        Check("rho", "Condition 5", rho, "< 1", below_1_all, _rho_note(net, below_1_all) + trouble),
+    ]  # fmt: skip
+
+
+def _below_1(value: float, is_lower_bound: bool) -> str:
+    if value >= 1.0 - ROUNDING:
+        return FAILS
+    return UNKNOWN if is_lower_bound else HOLDS
+
+
+def _rho_note(net: Network, status: str) -> str:
+    if status == HOLDS:
+        return "mixing + SE(W)."
+    if status == UNKNOWN:
+        return "mixing + SE(W), where the mixing could not be resolved."
+    if net.is_doubly_stochastic and net.is_strongly_connected:
+        return (
+            "W is irreducible and doubly stochastic, and rho = 1 all the same: the clients fall into parts such that "
+            "nobody listens to two of them. The paper's remark that Condition 5 is automatically satisfied here is too "
+            "generous; the circle of in-degree 1 and the even ring are counterexamples."
+        )
+    if net.is_strongly_connected and net.period == 1:
+        return (
+            "mixing + SE(W). The condition is sufficient, not necessary: the network is strongly connected without a "
+            "period, so that disagreement still dies out; only the bound of Proposition 1 is void."
+        )
+    return "mixing + SE(W)."
+
+
+# ---------------------------------------------------------------------- the long run
+
+
+def _eigenvalue(net: Network) -> list[Check]:
+    found = net._second_eigenvalue
+    settles = int(net._classes[1].sum()) == 1 and net.period == 1
+    status = UNKNOWN if found.trouble else decided(settles)
+    note = "Of all eigenvalues of W but one 1; disagreement shrinks by this factor a round in the long run."
+    if found.trouble:
+        note += f" Not resolved: {found.trouble}."
+        note += " It is below 1, as there is one closed group without a period." if settles else ""
+    time = mixing_time(found.value)
+    return [
+        Check("second eigenvalue modulus", "", found.value, "< 1", status, note),
+        Check("spectral gap", "", 1.0 - found.value, "> 0", status, "1 - second eigenvalue modulus."),
+        Check("mixing time", "", time, "finite", status, "Rounds in which disagreement shrinks by the factor e."),
+    ]
+
+
+def mixing_time(modulus: float) -> float:
+    """Return ``1 / (-log(modulus))``: 0 if all agree after one round, infinite if they never do."""
+    if modulus <= 0.0:
+        return 0.0
+    return math.inf if modulus >= 1.0 else -1.0 / math.log(modulus)
+
+
+# ---------------------------------------------------------------------- structure
+
+
+def _structure(net: Network) -> list[Check]:
+    groups = net.closed_groups
+    parts = len(net._classes[1])
+    within = sum(map(len, groups))
+    connected = "Everybody reaches everybody." if parts == 1 else f"There are {parts} strongly connected parts."
+    if len(groups) == 1 and within < net.n_clients:
+        named = listing(groups[0])
+        closed = f"In the long run all follow the {within} clients {named}, who listen to nobody else."
+    elif len(groups) == 1:
+        closed = "All clients together."
+    else:
+        closed = f"They never agree: each listens to nobody outside. The first: {listing(groups[0])}."
+    period = net.period
+    excess = float(np.abs(net._column_excess).max())
+    beat = "" if period == 1 else f"Estimates travel in step and come back every {period} rounds; net.lazy() cures it."
+    return [
+        Check("strongly connected", "Section 3.2", float(parts == 1), "1 (yes)", decided(parts == 1), connected),
+        Check("closed groups", "", float(len(groups)), "1", decided(len(groups) == 1), closed),
+        Check("period", "", float(period) if period < 10**300 else math.inf, "1", decided(period == 1), beat),
+        Check(
+            "doubly stochastic", "Section 3.2", float(net.is_doubly_stochastic), "1 (yes)",
+            decided(net.is_doubly_stochastic),
+            f"Columns of W sum to 1 within {excess:.3g}. The paper does not demand it; Condition 5 is weaker.",
+        ),
+    ]  # fmt: skip
+
+
+def _degrees(net: Network) -> list[Check]:
+    checks = []
+    for name, degree in (("in-degree spread", net.in_degree), ("out-degree spread", net.out_degree)):
+        low, high, mean = int(degree.min()), int(degree.max()), float(degree.mean())
+        spread = high / low if low else math.inf
+        note = f"Largest over smallest: {low} to {high}, mean {mean:.3g}."
+        if low == 0:
+            note += f" {int((degree == 0).sum())} clients are heard by nobody."
+        checks.append(Check(name, "", spread, "1 if even", HOLDS if low == high else INDICATIVE, note))
+    return checks
+
+
+# ---------------------------------------------------------------------- influence
+
+
+def _influence_trouble(net: Network) -> str:
+    """Compute the influence and return what its computation has to complain of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _ = net.influence
+    return "; ".join(str(warning.message) for warning in caught)
+
+
+def _influence(net: Network, trouble: str) -> list[Check]:
+    unheard = net.labels[net.influence.to_numpy() == 0.0]
+    names = "Everybody's data count."
+    if len(unheard):
+        names = (
+            f"Influence zero: {listing(unheard)}. Nobody in a closed group hears them, not even over others, so that "
+            "their data leave no trace in the end; no choice of steps can change that. Let somebody listen to them."
+        )
+    effective, M = net.effective_clients, net.n_clients
+    lost = 1.0 - effective / M
+    if net.is_doubly_stochastic:
+        note = "All clients count the same."
+    else:
+        note = (
+            f"1 / sum pi^2, pi being the influence. Plain DFL with small steps loses about {lost:.1%} of efficiency, "
+            "1 - 1/(M sum pi^2)"
+        )
+        note += (
+            ", and nothing can win back the data of clients whom nobody hears."
+            if len(unheard)
+            else "; steps balanced by influence, step_m = step / (M pi_m), lose nothing to first order."
+        )
+    status = HOLDS if net.is_doubly_stochastic else INDICATIVE
+    if trouble:
+        status, note = UNKNOWN, f"{note} Not resolved: {trouble}."
+    return [
+        Check("clients nobody hears", "", float(len(unheard)), "0", decided(not len(unheard)), names),
+        Check("effective clients", "", effective, f"{M}", status, note),
+    ]
+
+
+# ---------------------------------------------------------------------- neighbourhoods
+
+
+def _tolerances(net: Network) -> dict[str, NDArray[np.int64]]:
+    """Return how many bad neighbours each client can stand under the rules of BRIDGE.
+
+    The median over the client and its d in-neighbours needs a good majority of the d + 1 values; the trimmed
+    mean drops b on each side of the neighbours' values, and needs ``d >= 2b + 1``.
+    """
+    row = np.repeat(np.arange(net.n_clients), np.diff(net.indptr))
+    others = np.bincount(row[row != net.indices], minlength=net.n_clients).astype(np.int64)
+    return {"median": others // 2, "trimmed mean": np.maximum(others - 1, 0) // 2}
+
+
+def _majorities(net: Network) -> Check:
+    median, trimmed = _tolerances(net).values()
+    least = int(median.min())
+    note = (
+        f"Bad neighbours a client can stand under the median of itself and its neighbours: {least} at least, "
+        f"{np.median(median):g} in the middle, {median.max()} at most; under the trimmed mean {trimmed.min()}, "
+        f"{np.median(trimmed):g} and {trimmed.max()}. Only rules of BRIDGE's kind need this; aDFL does not."
+    )
+    if least == 0:
+        weak = net.labels[median == 0]
+        note += f" {len(weak)} clients cannot stand a single one: {listing(weak)}."
+    # Who is bad is not known, so that more than one can be too few as well.
+    return Check("neighbourhood majorities", "", float(least), ">= 1", INDICATIVE if least else FAILS, note)
+
+
+def _majority_table(net: Network) -> pd.DataFrame:
+    levels = {"least": 0.0, "5 %": 0.05, "25 %": 0.25, "50 %": 0.5, "75 %": 0.75, "most": 1.0}
+    rows = {
+        rule: np.quantile(values, list(levels.values()), method="lower") for rule, values in _tolerances(net).items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(levels))

@@ -1,0 +1,158 @@
+"""Step and rounds that a tolerance asks for, from the fixed point of the iteration, without running it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adfl_stats.accuracy import Yardstick, consensus_error, numerical_error, yardstick
+from adfl_stats.engine import safe_step
+from adfl_stats.problem import ClientSteps, Problem
+from adfl_stats.theory.linearised import Linearised, weighted_solution
+from adfl_stats.theory.rates import plain_solution
+
+__all__ = ["BIAS_SHARE", "ROUNDS_SHARE", "Outlook", "outlook"]
+
+Array = NDArray[np.float64]
+
+# How the tolerance is shared between the step's bias, which no round removes, and what rounds leave.
+BIAS_SHARE, ROUNDS_SHARE = 0.8, 0.2
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What to expect of one network, one kind of steps and one set of coordinates.
+
+    Attributes
+    ----------
+    step : float
+        The largest step whose bias is below its share of the tolerance, at most `safe`; NaN if there is none.
+    safe : float
+        One over the largest curvature of any client.
+    rounds : float
+        Rounds at this step until what is left of the start is below its share of the tolerance.
+    bias : float
+        Numerical error of the limit (optimisation plus consensus), in standard errors.
+    own : float
+        The part of it that clients have from their own last gradient, on however good a network.
+    imbalance : float
+        Distance, in standard errors, between what the network solves and the solution that counts clients
+        by trust and size only.
+    gap : float
+        1 - |lambda_2(W)|.
+    pace : float
+        Step times the smallest curvature of the clients' mean loss.
+    """
+
+    step: float
+    safe: float
+    rounds: float
+    bias: float
+    own: float
+    imbalance: float
+    gap: float
+    pace: float
+
+    @property
+    def rounds_with_cuts(self) -> float:
+        """Rounds if the first ones have the safe step and each later phase a tenth of the step before it.
+
+        A phase begins at ten times its own bias and ends where that is all that counts.
+        """
+        if not self.step < self.safe:
+            return self.rounds
+        most = self.pace * self.safe / self.step
+        total, pace = self.rounds * self.pace / most, self.pace
+        while pace < most:
+            total += math.log(10.0 * BIAS_SHARE / ROUNDS_SHARE) / pace
+            pace *= 10.0
+        return float(min(math.ceil(total), self.rounds))
+
+
+def outlook(problem: Problem, steps: ClientSteps, tolerance: float, *, preconditioned: bool = False) -> Outlook:
+    """Find step and rounds by the fixed point of the iteration, without running it."""
+    start = problem.start()
+    point = weighted_solution(problem, steps.totals, start.mean(axis=0))
+    metric, curvatures = problem.coordinates(point) if preconditioned else (None, problem.curvatures(point))
+    safe = safe_step(steps.factors, curvatures)
+    unit = yardstick(problem, point[None], steps.totals)
+    iteration, bias = _largest_step(Linearised(problem, steps, point, safe, metric), unit, BIAS_SHARE * tolerance)
+    off = np.abs(plain_solution(problem, steps, point) - point)
+    # With W = 11'/M the clients would differ by this step of theirs alone.
+    own = iteration.own_step()
+    # An estimate serves: the number is only compared with another.
+    second = problem.network._second_eigenvalue.value
+    pace = iteration.step * float(np.linalg.eigvals(iteration.mean_curvature).real.min())
+    return Outlook(
+        step=iteration.step,
+        safe=safe,
+        rounds=_rounds(iteration, unit, start, second * (1.0 - pace), ROUNDS_SHARE * tolerance),
+        bias=bias,
+        own=consensus_error(own, unit.se),
+        imbalance=float(np.max(off / unit.se)),
+        gap=1.0 - second,
+        pace=pace,
+    )
+
+
+def _largest_step(iteration: Linearised, unit: Yardstick, wanted: float) -> tuple[Linearised, float]:
+    """Return the iteration at the largest step, at most its own, whose limit has an error of `wanted`.
+
+    The error is proportional to the step while that is small, so that dividing by the excess converges
+    in a few solves.
+    """
+    bias = _bias(iteration, unit)
+    for _ in range(12):
+        if bias <= wanted:
+            return iteration, bias
+        # Far from the limit of small steps, or where the solve failed, proportion says little: go down quickly.
+        ratio = wanted / bias if math.isfinite(bias) else 0.0
+        iteration = iteration.at(iteration.step * float(np.clip(0.99 * ratio, 0.01, 0.99)))
+        bias = _bias(iteration, unit)
+    return iteration.at(math.nan), math.nan
+
+
+def _bias(iteration: Linearised, unit: Yardstick) -> float:
+    """Return the numerical error of the limit, as fits report it; infinite where there is no limit near."""
+    theta, reached = iteration.limit(rtol=1e-9)
+    if not reached:
+        return math.inf
+    return numerical_error(iteration.problem, theta, iteration.steps.totals, unit).total
+
+
+def _rounds(iteration: Linearised, unit: Yardstick, start: Array, mixing: float, wanted: float) -> float:
+    """Return the rounds until the start is forgotten up to `wanted` standard errors.
+
+    The clients' mean follows theta -> theta - step H (theta - limit), with H their mean curvature; what
+    they disagree in at the start shrinks by |lambda_2(W)| and that.
+    """
+    if not math.isfinite(iteration.step):
+        return math.inf
+    P = iteration.problem.P
+    values, vectors = np.linalg.eig(np.eye(P) - iteration.step * iteration.mean_curvature)
+    parts = np.linalg.solve(vectors, iteration.consensus(start.ravel()) - iteration.point)
+
+    def left(rounds: float) -> float:
+        return float(np.max(np.abs((vectors * values**rounds) @ parts) / unit.se))
+
+    apart = max(consensus_error(start, unit.se), wanted)
+    agreed = math.log(wanted / apart) / math.log(mixing) if 0.0 < mixing < 1.0 else 0.0
+    return max(_first(lambda rounds: left(rounds) <= wanted), math.ceil(agreed), 1.0)
+
+
+def _first(enough: Callable[[float], bool], most: float = 1e12) -> float:
+    """Return the first whole number that is enough, by doubling and bisection."""
+    high = 1.0
+    while not enough(high):
+        high *= 2.0
+        if high > most:
+            return math.inf
+    low = high / 2.0
+    while high - low > 1.0:
+        middle = float(round((low + high) / 2.0))
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
