@@ -24,7 +24,10 @@ from adfl_stats.errors import NetworkWarning
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["Network"]
+__all__ = ["LEAST_INFLUENCE", "Network"]
+
+# Influence, in units of the average client's, below which balanced steps no longer make up for it.
+LEAST_INFLUENCE = 0.02
 
 ROW_SUM_TOLERANCE = 1e-8
 BALANCE_TOLERANCE = 1e-10
@@ -334,6 +337,15 @@ class Network:
         if self.is_doubly_stochastic:
             return self._series(np.full(self.n_clients, 1.0 / self.n_clients))
         return self._series(_spectrum.long_run_weights(self.W, *self._classes))
+
+    @cached_property
+    def balanced_efficiency(self) -> float:
+        """Share of effective clients once steps are divided by influence, at most fifty times.
+
+        One where every client has at least a fiftieth of the average influence.
+        """
+        shares = np.minimum(self.n_clients * self.influence.to_numpy() / LEAST_INFLUENCE, 1.0)
+        return float(shares.sum() ** 2 / (self.n_clients * (shares**2).sum()))
 
     @cached_property
     def effective_clients(self) -> float:

@@ -14,14 +14,11 @@ from adfl_stats._algebra import inverse
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import curvature_matrices
 from adfl_stats.families import Family
-from adfl_stats.network import Network
+from adfl_stats.network import LEAST_INFLUENCE, Network
 
 __all__ = ["ClientSteps", "Problem"]
 
 Array = NDArray[np.float64]
-
-# Influence, in units of the average client's, below which balanced steps no longer make up for it.
-LEAST_INFLUENCE = 0.02
 
 
 @dataclass(frozen=True)

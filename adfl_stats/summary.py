@@ -11,6 +11,7 @@ from statsmodels.iolib.table import SimpleTable
 
 from adfl_stats._validation import listing
 from adfl_stats.fit import TRUST
+from adfl_stats.network import LEAST_INFLUENCE
 
 if TYPE_CHECKING:
     from adfl_stats.results import Results
@@ -176,6 +177,9 @@ def _notes(res: Results) -> list[str]:
         notes.append(
             "Steps are balanced: each is divided by the client's influence, so that unequal influence costs little."
         )
+        hardly = res.network.n_clients * res.network.influence.to_numpy() < LEAST_INFLUENCE
+        if hardly.any():
+            notes.append(f"Too little heard for that to make up for it: {listing(res.network.labels[hardly])}.")
     if res.network.rho >= 1:
         notes.append(
             "Condition 5 fails on this network: the paper's convergence results do not apply. The numerical error "

@@ -630,3 +630,21 @@ def test_pictures_that_would_be_black():
         ad.plots.network(ad.networks.directed_circle(501, 2))
     with pytest.raises(ValueError, match=r"net has 1001 clients; all eigenvalues are drawn for at most 1000\. Use"):
         ad.plots.spectrum(ad.networks.directed_circle(1001, 2))
+
+
+def test_promise_of_balanced_steps_counts_the_cap():
+    """All hear a hub that hears two: most clients have next to no influence, and steps grow at most fifty times."""
+    A = ad.networks.directed_circle(50, 2).W.toarray() > 0
+    A[:, 0], A[0, 0] = True, False
+    net = ad.Network.from_adjacency(A.astype(float))
+    shares = np.minimum(50 * net.influence.to_numpy() / 0.02, 1.0)
+    promised = shares.sum() ** 2 / (50 * (shares**2).sum())
+    assert promised < 0.9
+    np.testing.assert_allclose(net.balanced_efficiency, promised, rtol=1e-12)
+    assert f"to {promised:.3g}" in ad.check_network(net).tables["Repairs"].loc["balanced steps", "note"]
+
+
+def test_separate_groups_are_not_called_well_heard():
+    report = ad.check_network(ad.Network.from_weights(np.eye(4)))
+    assert report["effective clients"].status == "fails"
+    assert "group of their own" in report["clients nobody hears"].note

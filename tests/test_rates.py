@@ -344,7 +344,7 @@ def test_repairs_are_what_the_repaired_network_gets():
     assert table.loc["as it is", "imbalance"] > 0.05
     assert_allclose(table.loc[["net.metropolis()", "ad.DFL(balance=True)"], "imbalance"], 0.0, atol=1e-9)
     assert advice["imbalance"].status == "fails"
-    assert "ad.DFL(balance=True) or balanced weights cure that" in str(advice).replace("\n  ", " ")
+    assert "ad.DFL(balance=True) or net.metropolis() would cure that" in str(advice).replace("\n  ", " ")
 
 
 def test_cutting_the_step_is_foreseen():

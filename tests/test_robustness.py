@@ -90,7 +90,9 @@ def test_clients_that_are_hardly_heard_do_not_stop_the_rest():
     X, y, client = rows(M=20)
     net = ad.Network.from_weights(W)
     assert 20 * net.influence.min() < 0.01
-    assert model(X, y, client, network=net).fit(tolerance=0.2, max_rounds=20_000).converged
+    res = model(X, y, client, network=net).fit(tolerance=0.2, max_rounds=20_000)
+    assert res.converged
+    assert "Too little heard" in res.summary().as_text()
 
 
 def test_what_trusted_clients_do_not_identify_is_named():

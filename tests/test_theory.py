@@ -274,7 +274,7 @@ def test_report_lines_by_hand(report, hand):
     err3 = rho_ab * c["flat_rms"] * c["omega_bad"]
     err3 += c["delta"] * (math.sqrt(math.log(N) / N) + L * c["oracle_distance"])
     err3 /= good * lam
-    bias = rho_ab**2 * c["flat_mean"] ** 2
+    bias = c["pooled_bias"] ** 2
     pooled = math.sqrt(c["variance"] + c["pooled_bias"] ** 2)
     wanted = {
         "varrho": rho_ab,
@@ -310,7 +310,7 @@ def test_report_lines_by_hand(report, hand):
         np.testing.assert_allclose(report[name].value, value, rtol=1e-8, err_msg=name)
     limits = {
         "V": L**2 / (((1 - rho_ab) * lam) ** 2 * N),
-        "||flat_A|| B": bias / L**2,
+        "||flat_A|| B": rho_ab**2 * c["flat_mean"] ** 2 / L**2,
         "varrho^2": 1 / N,
         "step + SE(W)": 1 / N,
         "Err3": 1 / root,
@@ -710,3 +710,19 @@ def test_optimisation_error_contracts_at_least_as_told(sim):
         assert left < before
         before = left
     assert 0 < before < 1
+
+
+def test_mean_squared_error_is_in_units_of_the_parameters(sim):
+    """Ten times larger covariates have ten times smaller coefficients, and a hundredth of the squared error."""
+    found = {}
+    for size in (1.0, 10.0):
+        data = ad.ClientData.from_arrays(sim.X * size, sim.y, sim.client)
+        res = ad.DecentralizedGLM(data, ad.networks.complete(16)).fit(ad.ADFL())
+        found[size] = res.check(abnormal=sim.abnormal, theta0=sim.theta0 / size)
+    for name in ("V", "||flat_A|| B", "MSE"):
+        np.testing.assert_allclose(found[10.0][name].value, found[1.0][name].value / 100, rtol=0.02)
+
+
+def test_chance_of_failure_has_all_its_terms(report):
+    assert "1/(log n)^4" in report["M / n^4"].note
+    assert "1/log N" in report["M / n^4"].note

@@ -185,7 +185,7 @@ def _sentences(method: DFL | ADFL, here: Outlook, table: pd.DataFrame, tolerance
     if here.imbalance > tolerance:
         yield (
             f"The network counts some clients more than others, which moves the estimate by {here.imbalance:.2g} "
-            "standard errors whatever the step; ad.DFL(balance=True) or balanced weights cure that."
+            f"standard errors whatever the step; {_cures(table, tolerance)}."
         )
     best = table["exchanges"].iloc[1:].sort_values()
     if best.iloc[0] < 0.9 * here.rounds:
@@ -210,3 +210,9 @@ def _no_consensus(groups: int) -> Advice:
         imbalance=math.nan,
         bottleneck=NETWORK,
     )
+
+
+def _cures(table: pd.DataFrame, tolerance: float) -> str:
+    """Return which repairs remove the imbalance, as the table shows."""
+    found = [str(name) for name in table.index[1:] if float(table["imbalance"][name]) <= tolerance]
+    return f"{' or '.join(found)} would cure that" if found else "no repair here cures that: some clients are not heard"

@@ -38,7 +38,8 @@ def repair_table(net: Network) -> pd.DataFrame:
     se = _clean(float(np.sqrt(np.mean(excess**2))))
     rows["gossip(2)"] = [double.value + se, se, second.value**2, 2 * net.n_edges, _doubt(double, second)]
     if not net.is_doubly_stochastic and (net.influence.to_numpy() > 0).all():
-        note = f"W stays; efficiency of DFL from about {net.effective_clients / net.n_clients:.3g} to 1"
+        before, after = net.effective_clients / net.n_clients, net.balanced_efficiency
+        note = f"W stays; efficiency of DFL from about {before:.3g} to {after:.3g}"
         rows[STEPS] = [*rows[AS_IS][:4], note]
     return pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS)
 
@@ -93,7 +94,8 @@ def repair_advice(net: Network, table: pd.DataFrame, condition_5: str) -> tuple[
     if STEPS in table.index:
         advice.append(
             "Balanced steps, step_m = step / (M pi_m), leave W alone and cure the imbalance to first order: about "
-            f"{1.0 - net.effective_clients / net.n_clients:.1%} of efficiency would be lost without."
+            f"{1.0 - net.effective_clients / net.n_clients:.1%} of efficiency would be lost without, "
+            f"{1.0 - net.balanced_efficiency:.1%} with them (no step grows more than fifty times)."
         )
     return tuple(advice)
 
@@ -102,7 +104,7 @@ def _about_groups(net: Network) -> Iterator[str]:
     groups = net.closed_groups
     outside = net.n_clients - sum(map(len, groups))
     if len(groups) > 1:
-        named = ", ".join(listing(group, most=3) for group in groups[:3]) + (", ..." if len(groups) > 3 else "")
+        named = "; ".join(listing(group, most=3) for group in groups[:3]) + (", ..." if len(groups) > 3 else "")
         yield (
             f"The network has {len(groups)} closed groups (of {named}), which never agree. "
             "No weights and no steps can change that: add edges between them, or fit the groups apart."

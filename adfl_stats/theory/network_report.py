@@ -225,9 +225,13 @@ def _influence(net: Network, trouble: str) -> list[Check]:
         note += (
             ", and nothing can win back the data of clients whom nobody hears."
             if len(unheard)
-            else "; steps balanced by influence, step_m = step / (M pi_m), lose nothing to first order."
+            else "; steps balanced by influence, step_m = step / (M pi_m) but at most fifty times the step, lose "
+            f"{1.0 - net.balanced_efficiency:.1%} to first order."
         )
     status = HOLDS if net.is_doubly_stochastic else INDICATIVE
+    if len(net.closed_groups) > 1:
+        names = f"Everybody's data count in a group of their own; there are {len(net.closed_groups)}."
+        status, note = FAILS, "Groups that never hear of one another use only their own data; each has an estimate."
     if trouble:
         status, note = UNKNOWN, f"{note} Not resolved: {trouble}."
     return [

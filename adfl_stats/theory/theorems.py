@@ -21,7 +21,7 @@ def theorem1(c: Constants) -> list[Check]:
     """Return the mean squared error of the whole-sample estimator, split, and its rate (section 3.2)."""
     most = bounds.variance_bound(c.L_max, c.lambda_min, c.varrho, c.N)
     low, high = bounds.bias_range(c.varrho, c.flat_mean, c.L_max)
-    share = c.N * c.varrho**2
+    share, squared = c.N * c.varrho**2, c.pooled_bias**2
     standing = "below 1: the rate is kept" if share < 1.0 else "above 1: the root-N rate is lost"
     se = math.sqrt(c.variance)
     pulled = f"{number(c.pooled_bias / se)} standard errors" if se > 0 else number(c.pooled_bias)
@@ -36,11 +36,12 @@ def theorem1(c: Constants) -> list[Check]:
         _order(
             "||flat_A|| B",
             "Theorem 1",
-            high,
+            squared,
             f">~ {number(low)}",
             told(
-                f"Squared bias of the pooled estimator (plain DFL), varrho^2 ||flat_A||^2 with ||flat_A|| = "
-                f"{number(c.flat_mean)}; allowing for the curvature, the abnormal clients pull it by {pulled}.",
+                f"Squared bias of the pooled estimator (plain DFL), which the abnormal clients pull by {pulled}: "
+                f"varrho flat_A through the pooled curvature. The paper's order is varrho^2 ||flat_A||^2 = "
+                f"{number(high)}, in units of gradients, with ||flat_A|| = {number(c.flat_mean)}.",
                 c,
                 abnormal=True,
                 flat=True,
@@ -49,9 +50,14 @@ def theorem1(c: Constants) -> list[Check]:
         _order(
             "MSE",
             "Theorem 1",
-            c.variance + high,
+            c.variance + squared,
             "-",
-            told(f"V + ||flat_A|| B, of which bias is {_share(high, c.variance + high)}.", c, abnormal=True, flat=True),
+            told(
+                f"V + ||flat_A|| B, of which bias is {_share(squared, c.variance + squared)}.",
+                c,
+                abnormal=True,
+                flat=True,
+            ),
         ),
         _order(
             "varrho^2",
@@ -166,7 +172,13 @@ def theorem2(c: Constants) -> list[Check]:
             for k, ((value, bound), text) in enumerate(zip(needs, _needs(c, needs), strict=True), start=1)
         ),
         _order(
-            "M / n^4", "Theorem 2", c.M / c.n**4, "o(1)", "The chance that the bounds do not hold is of this order."
+            "M / n^4",
+            "Theorem 2",
+            c.M / c.n**4,
+            "o(1)",
+            f"The chance that the bounds do not hold is of the order of this plus 1/(log n)^4 = "
+            f"{number(math.log(c.n) ** -4 if c.n > 1 else math.inf)}; for Theorem 3 plus 1/log N = "
+            f"{number(1.0 / math.log(c.N))}.",
         ),
     ]
     return lines if c.smooth else [_aside(line, _NO_MEANS) for line in lines]
@@ -175,8 +187,9 @@ def theorem2(c: Constants) -> list[Check]:
 def _needs(c: Constants, needs: tuple[tuple[float, float], ...]) -> list[str]:
     """Return the three requirements in words."""
     ratios = [value / bound if bound > 0 else math.inf for value, bound in needs]
+    cure = "a smaller step lowers it" if c.step_most > c.se else "SE(W) dominates; balance weights or steps"
     return [
-        f"(step + SE(W))(n^-1/2 + varrho^1/2) / omega_G, {number(ratios[0])} of 1/N^1/2: a smaller step lowers it.",
+        f"(step + SE(W))(n^-1/2 + varrho^1/2) / omega_G, {number(ratios[0])} of 1/N^1/2: {cure}.",
         f"omega_A / omega_G, {number(ratios[1])} of 1/(varrho N^1/2): abnormal clients must have next to no weight.",
         "Delta_2 / omega_G: the weights must be close to 0 and 1 on most clients.",
     ]
