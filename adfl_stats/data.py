@@ -220,6 +220,10 @@ class ClientData:
             return self.sizes.astype(np.float64)
         return np.add.reduceat(self.row_weights, self.offsets[:-1])
 
+    def weights_of(self, rows: slice) -> Array:
+        """Return the observation weights of a slice of rows, ones where none were given."""
+        return np.ones(rows.stop - rows.start) if self.row_weights is None else self.row_weights[rows]
+
     def blocks(self, m: int) -> Iterator[slice]:
         """Yield slices of client m's rows, small enough for temporary arrays beside a memory map."""
         for low in range(int(self.offsets[m]), int(self.offsets[m + 1]), BLOCK_ROWS):

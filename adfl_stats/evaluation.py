@@ -107,7 +107,7 @@ def client_moments(data: ClientData, family: Family, theta: Array, m: int) -> Cl
         X, y = data.X[rows], data.y[rows]
         eta = linear_predictor(data, family, theta, rows)
         residual = family.residual(eta, y)
-        weight = np.ones(len(y)) if data.row_weights is None else data.row_weights[rows]
+        weight = data.weights_of(rows)
         scores = _times_rows(_scaled(residual, weight), X)
         gradient += scores.sum(axis=0)
         meat += scores.T @ scores
@@ -204,7 +204,7 @@ def client_tails(data: ClientData, family: Family, theta: Array, gradients: Arra
         np.maximum(apart, 0.0, out=apart)
         curvature = np.maximum(_largest(family.curvature(eta, y)) * squared, most[client])
         lipschitz = family.curvature_bound(eta, y) * squared
-        weight = np.ones(len(y)) if data.row_weights is None else data.row_weights[rows]
+        weight = data.weights_of(rows)
         # A column in an odd unit may overflow an eighth power; its moment is then infinite.
         with np.errstate(over="ignore"):
             terms = weight * apart, *(np.square(np.square(v)) for v in (apart, curvature**2, lipschitz**2))

@@ -74,7 +74,6 @@ class Fit:
     rounds: int
     total_rounds: int
     sizes: NDArray[np.int64]
-    row_totals: Array
     labels: pd.Index
     columns: list[str]
     classes: tuple[Any, ...] | None
@@ -106,7 +105,7 @@ def goodness(data: ClientData, family: Family, params: Array, weights: Array, sc
     for m in np.flatnonzero(trusted):
         for rows in data.blocks(int(m)):
             y, mu = data.y[rows], family.mean(linear_predictor(data, family, params, rows))
-            weight = np.ones(len(y)) if data.row_weights is None else data.row_weights[rows]
+            weight = data.weights_of(rows)
             if known is None:
                 llf += float(weight @ np.log(mu[np.arange(len(y)), y.astype(int)]))
                 continue

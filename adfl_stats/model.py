@@ -83,7 +83,7 @@ class DecentralizedGLM:
     def _warn_of_network(self) -> None:
         """Warn of groups that never hear of one another, and of clients that nobody hears."""
         groups = len(self.network.closed_groups)
-        unheard = self.network.labels[self.network.influence.to_numpy() == 0.0]
+        unheard = self.network.unheard
         if groups > 1:
             warnings.warn(
                 f"the network falls into {groups} groups that never hear of one another; their estimates will not "
@@ -271,7 +271,6 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
         rounds=last.rounds,
         total_rounds=sum(run.rounds for run in outcome.runs),
         sizes=data.sizes,
-        row_totals=data.totals,
         labels=data.labels,
         columns=list(data.names),
         classes=data.classes,

@@ -338,6 +338,11 @@ class Network:
             return self._series(np.full(self.n_clients, 1.0 / self.n_clients))
         return self._series(_spectrum.long_run_weights(self.W, *self._classes))
 
+    @property
+    def unheard(self) -> pd.Index:
+        """The clients whose data leave no trace, as nobody in a closed group hears them: influence zero."""
+        return self.labels[self.influence.to_numpy() == 0.0]
+
     @cached_property
     def balanced_efficiency(self) -> float:
         """Share of effective clients once steps are divided by influence, at most fifty times.

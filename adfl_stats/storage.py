@@ -23,7 +23,7 @@ from adfl_stats.results import Results
 __all__ = ["load", "save"]
 
 FORMAT = 1
-_ARRAYS = ("theta", "weights", "total_weights", "sizes", "row_totals")
+_ARRAYS = ("theta", "weights", "total_weights", "sizes")
 _WORDS = (
     "method", "details", "tolerance", "step", "rounds", "total_rounds", "columns", "classes", "y_name",
     "client_name", "llf", "deviance", "preconditioned", "smooth", "n_dropped",

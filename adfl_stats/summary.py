@@ -162,9 +162,10 @@ def _notes(res: Results) -> list[str]:
         notes.append("The step was chosen, and is given, in coordinates in which the pooled curvature is the identity.")
     if fit.n_dropped:
         notes.append(f"{fit.n_dropped} rows with missing values were left out.")
-    unheard = res.network.labels[res.network.influence.to_numpy() == 0.0]
-    if len(unheard):
-        notes.append(f"The data of {listing(unheard)} reach nobody in the core of the network and do not count.")
+    if len(res.network.unheard):
+        notes.append(
+            f"The data of {listing(res.network.unheard)} reach nobody in the core of the network and do not count."
+        )
     if "lam" in fit.details:
         suspicion = {"norm": "gradient norm", "score": "excess of the root score statistic over its .95 quantile"}[
             fit.details["measure"]

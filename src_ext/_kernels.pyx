@@ -33,7 +33,6 @@ cdef extern from "blocks.h" nogil:
                           double *) noexcept nogil
         void (*median)(double *, Py_ssize_t, Py_ssize_t, double *) noexcept nogil
     const adfl_ops *adfl_pick(int lanes)
-    int ADFL_GAUSSIAN, ADFL_MULTINOMIAL
 
 cdef extern from *:
     """

@@ -206,7 +206,7 @@ def _influence_trouble(net: Network) -> str:
 
 
 def _influence(net: Network, trouble: str) -> list[Check]:
-    unheard = net.labels[net.influence.to_numpy() == 0.0]
+    unheard = net.unheard
     names = "Everybody's data count."
     if len(unheard):
         names = (
