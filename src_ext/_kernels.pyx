@@ -14,6 +14,7 @@ the number of threads never changes a bit.
 
 from cython.parallel cimport prange, threadid
 from libc.float cimport DBL_MAX
+from libc.math cimport sqrt
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -21,16 +22,17 @@ from libc.string cimport memcpy, memset
 cdef extern from "blocks.h" nogil:
     ctypedef struct adfl_ops:
         const char *name
+        Py_ssize_t lanes
         void (*products)(const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t,
-                         Py_ssize_t, double *, Py_ssize_t) noexcept nogil
+                         double *) noexcept nogil
         void (*accumulate)(const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t,
-                           Py_ssize_t, double *, Py_ssize_t) noexcept nogil
-        void (*residuals)(int, double, const double *, Py_ssize_t, double *, Py_ssize_t, Py_ssize_t,
-                          Py_ssize_t, double *) noexcept nogil
+                           double *) noexcept nogil
+        void (*residuals)(int, double, const double *, Py_ssize_t, double *, Py_ssize_t,
+                          Py_ssize_t) noexcept nogil
         void (*mix)(const double *, Py_ssize_t, const int64_t *, const double *, Py_ssize_t,
                     double *) noexcept nogil
-        double (*descend)(const double *, const double *, double, const double *, Py_ssize_t,
-                          double *) noexcept nogil
+        void (*descend)(const double *, const double *, const double *, const double *, Py_ssize_t, Py_ssize_t,
+                        double *, double *) noexcept nogil
         void (*median)(double *, Py_ssize_t, Py_ssize_t, double *) noexcept nogil
     const adfl_ops *adfl_pick(int lanes)
 
@@ -50,7 +52,7 @@ MEAN, MEDIAN = 0, 1
 cdef const adfl_ops *ops = adfl_pick(0)
 
 # A block of rows should stay in the first-level cache between the two products that use it.
-cdef Py_ssize_t BLOCK_BYTES = 20480
+cdef Py_ssize_t BLOCK_BYTES = 22528
 # Below this many multiply-adds a parallel region costs more than it brings.
 cdef double THREAD_WORK = 400000.0
 
@@ -67,8 +69,26 @@ def instruction_set(int lanes=-1):
     return ops.name.decode()
 
 
-cdef inline Py_ssize_t padded(Py_ssize_t p) noexcept nogil:
-    return (p + 7) // 8 * 8
+cdef inline Py_ssize_t eights(Py_ssize_t count) noexcept nogil:
+    return (count + 7) // 8 * 8
+
+
+cdef struct Layout:
+    # A client's state inside the kernel: `length` x `cols`, the runs' outputs side by side as columns.
+    # One column is padded by zeros to a multiple of 8 entries; more columns to a multiple of the lanes.
+    Py_ssize_t p, runs, outputs, cols, size
+
+
+cdef Layout layout_of(Loss loss, Py_ssize_t runs) noexcept nogil:
+    cdef Layout shape
+    cdef Py_ssize_t columns = runs * loss.outputs
+    shape.p, shape.runs, shape.outputs = loss.n_columns, runs, loss.outputs
+    if columns == 1:
+        shape.cols, shape.size = 1, eights(shape.p)
+    else:
+        shape.cols = (columns + ops.lanes - 1) // ops.lanes * ops.lanes
+        shape.size = shape.p * shape.cols
+    return shape
 
 
 cdef class Mixing:
@@ -107,15 +127,15 @@ cdef class Mixing:
 
 
 cdef class Loss:
-    """The clients' mean losses; `gradient_at` gives one client's gradient at padded columns T."""
+    """The clients' mean losses; `gradient_at` gives one client's gradient at the state T (see `Layout`)."""
 
     cdef readonly Py_ssize_t n_clients, n_columns, outputs
     cdef readonly double flops
 
-    cdef Py_ssize_t work(self, Py_ssize_t cols) noexcept nogil:
+    cdef Py_ssize_t work(self, Layout shape) noexcept nogil:
         return 0
 
-    cdef void gradient_at(self, Py_ssize_t m, const double *T, Py_ssize_t cols, double *G,
+    cdef void gradient_at(self, Py_ssize_t m, const double *T, Layout shape, double *G,
                           double *work) noexcept nogil:
         pass
 
@@ -147,39 +167,39 @@ cdef class RowLoss(Loss):
         self.block = max(8, min(256, BLOCK_BYTES // (8 * X.shape[1]) // 8 * 8))
         self.flops = 2.0 * X.shape[0] * X.shape[1] * outputs
 
-    cdef Py_ssize_t work(self, Py_ssize_t cols) noexcept nogil:
-        return (cols + 2) * self.block + (cols * padded(self.n_columns) if self.metric is not None else 0)
+    cdef Py_ssize_t work(self, Layout shape) noexcept nogil:
+        return shape.cols * self.block + (shape.size if self.metric is not None else 0)
 
-    cdef void gradient_at(self, Py_ssize_t m, const double *T, Py_ssize_t cols, double *G,
+    cdef void gradient_at(self, Py_ssize_t m, const double *T, Layout shape, double *G,
                           double *work) noexcept nogil:
-        cdef Py_ssize_t p = self.n_columns, pp = padded(p), low, rows, c, i
-        cdef Py_ssize_t last = self.offsets[m + 1], size = cols * pp
+        cdef Py_ssize_t p = self.n_columns, cols = shape.cols, rows, c, i
+        cdef Py_ssize_t low = self.offsets[m], last = self.offsets[m + 1]
+        # Blocks of nearly equal size: a last one of a few rows would cost as much as a full one.
+        cdef Py_ssize_t blocks = (last - low + self.block - 1) // self.block
+        cdef Py_ssize_t even = eights((last - low + blocks - 1) // blocks)
         cdef double *E = work
-        cdef double *spare = work + cols * self.block
-        cdef double *raw = spare + 2 * self.block
+        cdef double *raw = work + cols * self.block
         cdef double scale = 1.0 / self.totals[m]
-        memset(G, 0, size * sizeof(double))
-        low = self.offsets[m]
+        memset(G, 0, shape.size * sizeof(double))
         while low < last:
-            rows = min(self.block, last - low)
-            ops.products(&self.X[low, 0], p, rows, p, T, pp, cols, E, self.block)
+            rows = min(even, last - low)
+            ops.products(&self.X[low, 0], p, rows, p, T, cols, E)
             if self.shift is not None:
-                for c in range(cols):
-                    for i in range(rows):
-                        E[c * self.block + i] += self.shift[low + i]
-            ops.residuals(self.family, self.par, &self.y[low], rows, E, self.block, cols, self.outputs,
-                          spare)
+                for i in range(rows):
+                    for c in range(cols):
+                        E[i * cols + c] += self.shift[low + i]
+            ops.residuals(self.family, self.par, &self.y[low], rows, E, cols, self.outputs)
             if self.row_weights is not None:
-                for c in range(cols):
-                    for i in range(rows):
-                        E[c * self.block + i] *= self.row_weights[low + i]
-            ops.accumulate(&self.X[low, 0], p, rows, p, E, self.block, cols, G, pp)
+                for i in range(rows):
+                    for c in range(cols):
+                        E[i * cols + c] *= self.row_weights[low + i]
+            ops.accumulate(&self.X[low, 0], p, rows, p, E, cols, G)
             low = low + rows
-        for i in range(size):
+        for i in range(shape.size):
             G[i] *= scale
         if self.metric is not None:
-            memcpy(raw, G, size * sizeof(double))
-            ops.products(&self.metric[0, 0], p, p, p, raw, pp, cols, G, pp)
+            memcpy(raw, G, shape.size * sizeof(double))
+            ops.products(&self.metric[0, 0], p, p, p, raw, cols, G)
 
 
 cdef class GramLoss(Loss):
@@ -197,15 +217,15 @@ cdef class GramLoss(Loss):
         self.n_clients, self.n_columns, self.outputs = S.shape[0], S.shape[1], 1
         self.flops = 1.0 * S.shape[0] * S.shape[1] * S.shape[2]
 
-    cdef void gradient_at(self, Py_ssize_t m, const double *T, Py_ssize_t cols, double *G,
+    cdef void gradient_at(self, Py_ssize_t m, const double *T, Layout shape, double *G,
                           double *work) noexcept nogil:
-        cdef Py_ssize_t p = self.n_columns, pp = padded(p), c, k
+        cdef Py_ssize_t p = self.n_columns, cols = shape.cols, width = self.S.shape[2] if cols == 1 else p, c, k
         # The products fill p entries of a column; the padding behind them takes part in the step.
-        memset(G, 0, cols * pp * sizeof(double))
-        ops.products(&self.S[m, 0, 0], self.S.shape[2], p, self.S.shape[2], T, pp, cols, G, pp)
-        for c in range(cols):
-            for k in range(p):
-                G[c * pp + k] -= self.b[m, k]
+        memset(G + p * cols, 0, (shape.size - p * cols) * sizeof(double))
+        ops.products(&self.S[m, 0, 0], self.S.shape[2], p, width, T, cols, G)
+        for k in range(p):
+            for c in range(cols):
+                G[k * cols + c] -= self.b[m, k]
 
 
 cdef double *allocate(Py_ssize_t count) except NULL:
@@ -215,20 +235,24 @@ cdef double *allocate(Py_ssize_t count) except NULL:
     return found
 
 
-cdef void pack(const double[:, :, ::1] theta, Py_ssize_t p, double *out) noexcept nogil:
-    """Copy theta into rows of padded columns."""
-    cdef Py_ssize_t pp = padded(p), blocks = theta.shape[0] * theta.shape[1] * (theta.shape[2] // p), c
+cdef void pack(const double[:, :, ::1] theta, Layout shape, double *out) noexcept nogil:
+    """Copy theta (clients, runs, outputs x p) into the kernel's layout."""
+    cdef Py_ssize_t m, c, k, columns = shape.runs * shape.outputs
     cdef const double *source = &theta[0, 0, 0]
-    memset(out, 0, blocks * pp * sizeof(double))
-    for c in range(blocks):
-        memcpy(out + c * pp, source + c * p, p * sizeof(double))
+    memset(out, 0, theta.shape[0] * shape.size * sizeof(double))
+    for m in range(theta.shape[0]):
+        for c in range(columns):
+            for k in range(shape.p):
+                out[m * shape.size + k * shape.cols + c] = source[(m * columns + c) * shape.p + k]
 
 
-cdef void unpack(const double *padded_theta, Py_ssize_t p, double[:, :, ::1] out) noexcept nogil:
-    cdef Py_ssize_t pp = padded(p), blocks = out.shape[0] * out.shape[1] * (out.shape[2] // p), c
+cdef void unpack(const double *state, Layout shape, double[:, :, ::1] out) noexcept nogil:
+    cdef Py_ssize_t m, c, k, columns = shape.runs * shape.outputs
     cdef double *target = &out[0, 0, 0]
-    for c in range(blocks):
-        memcpy(target + c * p, padded_theta + c * pp, p * sizeof(double))
+    for m in range(out.shape[0]):
+        for c in range(columns):
+            for k in range(shape.p):
+                target[(m * columns + c) * shape.p + k] = state[m * shape.size + k * shape.cols + c]
 
 
 cdef int useful_threads(int wanted, double work) noexcept nogil:
@@ -248,18 +272,19 @@ def combine(Mixing mixing, const double[:, :, ::1] theta, double[:, :, ::1] out)
 
 def gradient(Loss loss, const double[:, :, ::1] theta, double[:, :, ::1] out, int threads=1):
     """Write every client's gradient at its own row of `theta`, for all runs."""
-    cdef Py_ssize_t m, M = loss.n_clients, p = loss.n_columns, pp = padded(p)
-    cdef Py_ssize_t cols = theta.shape[1] * loss.outputs, size = cols * pp, each = size + loss.work(cols)
+    cdef Py_ssize_t m, M = loss.n_clients
+    cdef Layout shape = layout_of(loss, theta.shape[1])
+    cdef Py_ssize_t size = shape.size, each = eights(loss.work(shape))
     cdef int team = useful_threads(threads, loss.flops * theta.shape[1])
     cdef double *at = allocate(M * size)
     cdef double *result = allocate(M * size)
     cdef double *work = allocate(team * each)
     try:
         with nogil:
-            pack(theta, p, at)
+            pack(theta, shape, at)
             for m in prange(M, num_threads=team, schedule="dynamic", chunksize=4):
-                loss.gradient_at(m, at + m * size, cols, result + m * size, work + threadid() * each)
-            unpack(result, p, out)
+                loss.gradient_at(m, at + m * size, shape, result + m * size, work + threadid() * each)
+            unpack(result, shape, out)
     finally:
         free(at)
         free(result)
@@ -275,9 +300,10 @@ def rounds(Mixing mixing, Loss loss, double[:, :, ::1] theta, const double[:, ::
     ``moved[t, r]`` receives the longest move (Euclidean) of any client in round t of run r.
     The loop stops after a round in which a move is not finite or exceeds ``limits[r]``.
     """
-    cdef Py_ssize_t m, r, t, M = loss.n_clients, R = theta.shape[1], p = loss.n_columns, pp = padded(p)
-    cdef Py_ssize_t cols = R * loss.outputs, run = loss.outputs * pp, size = cols * pp
-    cdef Py_ssize_t each = 2 * size + mixing.work(size) + loss.work(cols), done = 0
+    cdef Py_ssize_t m, r, t, M = loss.n_clients, R = theta.shape[1], done = 0
+    cdef Layout shape = layout_of(loss, R)
+    cdef Py_ssize_t size = shape.size
+    cdef Py_ssize_t each = eights(2 * size + 2 * eights(shape.cols) + mixing.work(size) + loss.work(shape))
     cdef int team = useful_threads(threads, loss.flops * R)
     cdef double *now = allocate(M * size)
     cdef double *then = allocate(M * size)
@@ -287,10 +313,10 @@ def rounds(Mixing mixing, Loss loss, double[:, :, ::1] theta, const double[:, ::
     cdef bint fine = True
     try:
         with nogil:
-            pack(theta, p, now)
+            pack(theta, shape, now)
             for t in range(n_rounds):
                 for m in prange(M, num_threads=team, schedule="dynamic", chunksize=4):
-                    one_client(mixing, loss, now, then, steps, moves, m, R, run, work + threadid() * each)
+                    one_client(mixing, loss, shape, now, then, steps, moves, m, work + threadid() * each)
                 swap = now
                 now = then
                 then = swap
@@ -304,7 +330,7 @@ def rounds(Mixing mixing, Loss loss, double[:, :, ::1] theta, const double[:, ::
                     fine = fine and moved[t, r] <= limits[r] and moved[t, r] <= DBL_MAX
                 if not fine:
                     break
-            unpack(now, p, theta)
+            unpack(now, shape, theta)
     finally:
         free(now)
         free(then)
@@ -313,15 +339,25 @@ def rounds(Mixing mixing, Loss loss, double[:, :, ::1] theta, const double[:, ::
     return done
 
 
-cdef void one_client(Mixing mixing, Loss loss, const double *now, double *then, const double[:, ::1] steps,
-                     double *moves, Py_ssize_t m, Py_ssize_t R, Py_ssize_t run, double *work) noexcept nogil:
-    """Client m's part of a round, from the padded state `now` into `then`."""
-    cdef Py_ssize_t size = R * run, r
+cdef void one_client(Mixing mixing, Loss loss, Layout shape, const double *now, double *then,
+                     const double[:, ::1] steps, double *moves, Py_ssize_t m, double *work) noexcept nogil:
+    """Client m's part of a round, from the state `now` into `then`."""
+    cdef Py_ssize_t size = shape.size, r, j, c
     cdef double *at = work
-    cdef double *G = work + size
-    cdef double *rest = work + 2 * size
+    cdef double *G = at + size
+    cdef double *step = G + size
+    cdef double *squares = step + eights(shape.cols)
+    cdef double *rest = squares + eights(shape.cols)
+    cdef double square
     mixing.row(m, now, size, at, rest)
-    loss.gradient_at(m, at, R * loss.outputs, G, rest)
-    for r in range(R):
-        moves[m * R + r] = ops.descend(at + r * run, G + r * run, steps[m, r], now + m * size + r * run, run,
-                                       then + m * size + r * run)
+    loss.gradient_at(m, at, shape, G, rest)
+    # Columns that only fill the last vector stay where they are.
+    memset(step, 0, shape.cols * sizeof(double))
+    for c in range(shape.runs * shape.outputs):
+        step[c] = steps[m, c // shape.outputs]
+    ops.descend(at, G, step, now + m * size, size, shape.cols, then + m * size, squares)
+    for r in range(shape.runs):
+        square = 0.0
+        for j in range(shape.outputs):
+            square += squares[r * shape.outputs + j]
+        moves[m * shape.runs + r] = sqrt(square)

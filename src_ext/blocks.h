@@ -6,8 +6,11 @@
  *
  * Layouts, shared by all functions:
  *   X   rows x p, row i at X + i * ldx
- *   T   columns of parameters: column c (an output of a run) at T + c * ldt
- *   E   linear predictors and then residuals: column c at E + c * lde, one entry a row
+ *   T   p x cols, the parameters, G their gradients; a column is an output of a run
+ *   E   rows x cols, linear predictors and then residuals
+ * `cols` is 1 or a multiple of the lanes. One column is a plain vector, and vectors run along it; else
+ * vectors run along the columns. With one column T, G and all of its kind have room for a multiple of 8
+ * entries, the last ones zero, and E has room for a multiple of 8 rows.
  */
 #ifndef ADFL_BLOCKS_H
 #define ADFL_BLOCKS_H
@@ -21,21 +24,22 @@ enum { ADFL_GAUSSIAN, ADFL_BINOMIAL, ADFL_POISSON, ADFL_GAMMA, ADFL_NEGATIVE_BIN
 
 typedef struct {
     const char *name;
-    /* E[c][i] = sum_k X[i][k] T[c][k] */
-    void (*products)(const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p,
-                     const double *T, ptrdiff_t ldt, ptrdiff_t cols, double *E, ptrdiff_t lde);
-    /* G[c][k] += sum_i E[c][i] X[i][k] */
-    void (*accumulate)(const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p,
-                       const double *E, ptrdiff_t lde, ptrdiff_t cols, double *G, ptrdiff_t ldg);
-    /* in place: linear predictor -> derivative of the loss; cols = runs x outputs */
-    void (*residuals)(int family, double par, const double *y, ptrdiff_t rows,
-                      double *E, ptrdiff_t lde, ptrdiff_t cols, ptrdiff_t outputs, double *work);
+    ptrdiff_t lanes;
+    /* E = X T */
+    void (*products)(const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p, const double *T, ptrdiff_t cols,
+                     double *E);
+    /* G += X' E */
+    void (*accumulate)(const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p, const double *E, ptrdiff_t cols,
+                       double *G);
+    /* in place: linear predictor -> derivative of the loss */
+    void (*residuals)(int family, double par, const double *y, ptrdiff_t rows, double *E, ptrdiff_t cols,
+                      ptrdiff_t outputs);
     /* out = sum_j weight[j] * theta[index[j]] over `count` rows of length `size` */
     void (*mix)(const double *theta, ptrdiff_t size, const int64_t *index, const double *weight,
                 ptrdiff_t count, double *out);
-    /* out = at - step * gradient; returns the Euclidean norm of out - old; size is a multiple of 8 */
-    double (*descend)(const double *at, const double *gradient, double step, const double *old,
-                      ptrdiff_t size, double *out);
+    /* out = at - steps * gradient, a step for each column; squares[c] = squared norm of column c of out - old */
+    void (*descend)(const double *at, const double *gradient, const double *steps, const double *old, ptrdiff_t size,
+                    ptrdiff_t cols, double *out, double *squares);
     /* out = coordinate-wise median (midpoint on even counts) of `count` rows held in pool; pool is overwritten */
     void (*median)(double *pool, ptrdiff_t count, ptrdiff_t size, double *out);
 } adfl_ops;

@@ -1,9 +1,11 @@
 /* Bodies of the block operations; see blocks.h, which includes this file once per vector width. */
 
 #define VEC ADFL_NAME(adfl_vec)
+#define WORD ADFL_NAME(adfl_word)
 #define LANES ADFL_LANES
 #if defined(__GNUC__)
 typedef double VEC __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
+typedef int64_t WORD __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
 #else
 typedef double VEC;
 #endif
@@ -17,6 +19,15 @@ typedef double VEC;
 #endif
 #define LOAD(at) (*(const VEC *)(at))
 #define STORE(at, value) (*(VEC *)(at) = (value))
+/* Lane by lane: the value where `test` holds, else the other. */
+#if defined(__GNUC__)
+#define SELECT(test, yes, no) \
+    ((VEC)(((WORD)(test) & (WORD)(yes)) | (~(WORD)(test) & (WORD)(no))))
+#else
+#define SELECT(test, yes, no) ((test) ? (yes) : (no))
+#endif
+/* x - 0 is x to the last bit and vanishes; x + 0 is not for x = -0 and stays */
+#define SPLAT(value) ((value) - (VEC){0})
 
 ADFL_TARGET ADFL_INLINE double ADFL_NAME(lanes_sum)(const VEC v)
 {
@@ -55,221 +66,280 @@ ADFL_TARGET ADFL_INLINE VEC ADFL_NAME(new_lanes)(ptrdiff_t done, ptrdiff_t p)
     return LOAD(keep);
 }
 
-/* R x C tile of dot products; R and C are constants at every call, so the loops unroll and the
- * accumulators live in registers. */
+/* One column: R dot products of rows with T. R is a constant at every call, so the loops unroll and the
+ * sums live in registers. */
 ADFL_TARGET ADFL_INLINE void ADFL_NAME(dot_tile)(
-    const int R, const int C, const double *X, ptrdiff_t ldx, ptrdiff_t p,
-    const double *T, ptrdiff_t ldt, const VEC keep, double *E, ptrdiff_t lde)
+    const int R, const double *X, ptrdiff_t ldx, ptrdiff_t p, const double *T, const VEC keep, double *E)
 {
-    VEC acc[8][4], t[4];
+    VEC acc[8];
     ptrdiff_t k = 0;
-    UNROLL for (int r = 0; r < R; r++)
-        UNROLL for (int c = 0; c < C; c++) acc[r][c] = (VEC){0};
+    UNROLL for (int r = 0; r < R; r++) acc[r] = (VEC){0};
     for (; k + LANES <= p; k += LANES) {
-        UNROLL for (int c = 0; c < C; c++) t[c] = LOAD(T + c * ldt + k);
-        UNROLL for (int r = 0; r < R; r++) {
-            const VEC x = LOAD(X + r * ldx + k);
-            UNROLL for (int c = 0; c < C; c++) acc[r][c] += x * t[c];
-        }
+        const VEC t = LOAD(T + k);
+        UNROLL for (int r = 0; r < R; r++) acc[r] += LOAD(X + r * ldx + k) * t;
     }
     if (k < p) {
-        k = p - LANES;
-        UNROLL for (int c = 0; c < C; c++) t[c] = LOAD(T + c * ldt + k) * keep;
-        UNROLL for (int r = 0; r < R; r++) {
-            const VEC x = LOAD(X + r * ldx + k);
-            UNROLL for (int c = 0; c < C; c++) acc[r][c] += x * t[c];
-        }
+        const VEC t = LOAD(T + p - LANES) * keep;
+        UNROLL for (int r = 0; r < R; r++) acc[r] += LOAD(X + r * ldx + p - LANES) * t;
     }
-    UNROLL for (int c = 0; c < C; c++) {
-        UNROLL for (int r = 0; r + 4 <= R; r += 4)
-            ADFL_NAME(lanes_sum4)(acc[r][c], acc[r + 1][c], acc[r + 2][c], acc[r + 3][c], E + c * lde + r);
-        UNROLL for (int r = R / 4 * 4; r < R; r++) E[c * lde + r] = ADFL_NAME(lanes_sum)(acc[r][c]);
-    }
+    UNROLL for (int r = 0; r + 4 <= R; r += 4)
+        ADFL_NAME(lanes_sum4)(acc[r], acc[r + 1], acc[r + 2], acc[r + 3], E + r);
+    UNROLL for (int r = R / 4 * 4; r < R; r++) E[r] = ADFL_NAME(lanes_sum)(acc[r]);
 }
 
-ADFL_TARGET ADFL_INLINE void ADFL_NAME(dot_columns)(
-    const int R, const int C, const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p,
-    const double *T, ptrdiff_t ldt, double *E, ptrdiff_t lde)
+ADFL_TARGET static void ADFL_NAME(dots)(
+    const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p, const double *T, double *E)
 {
-    const VEC keep = ADFL_NAME(new_lanes)(p / LANES * LANES, p);
     ptrdiff_t i = 0;
-    for (; i + R <= rows; i += R)
-        ADFL_NAME(dot_tile)(R, C, X + i * ldx, ldx, p, T, ldt, keep, E + i, lde);
-    if (R > 4 && i + 4 <= rows) {
-        ADFL_NAME(dot_tile)(4, C, X + i * ldx, ldx, p, T, ldt, keep, E + i, lde);
+    if (p < LANES) { /* a row shorter than a vector */
+        for (; i < rows; i++) {
+            E[i] = 0.0;
+            for (ptrdiff_t k = 0; k < p; k++) E[i] += X[i * ldx + k] * T[k];
+        }
+        return;
+    }
+    const VEC keep = ADFL_NAME(new_lanes)(p / LANES * LANES, p);
+    for (; i + 8 <= rows; i += 8) ADFL_NAME(dot_tile)(8, X + i * ldx, ldx, p, T, keep, E + i);
+    if (i + 4 <= rows) {
+        ADFL_NAME(dot_tile)(4, X + i * ldx, ldx, p, T, keep, E + i);
         i += 4;
     }
     if (i + 2 <= rows) {
-        ADFL_NAME(dot_tile)(2, C, X + i * ldx, ldx, p, T, ldt, keep, E + i, lde);
+        ADFL_NAME(dot_tile)(2, X + i * ldx, ldx, p, T, keep, E + i);
         i += 2;
     }
-    if (i < rows) ADFL_NAME(dot_tile)(1, C, X + i * ldx, ldx, p, T, ldt, keep, E + i, lde);
+    if (i < rows) ADFL_NAME(dot_tile)(1, X + i * ldx, ldx, p, T, keep, E + i);
 }
 
-ADFL_TARGET static void ADFL_NAME(products)(
-    const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p,
-    const double *T, ptrdiff_t ldt, ptrdiff_t cols, double *E, ptrdiff_t lde)
-{
-    ptrdiff_t c = 0;
-    if (p < LANES) { /* a row shorter than a vector */
-        for (; c < cols; c++)
-            for (ptrdiff_t i = 0; i < rows; i++) {
-                double total = 0.0;
-                for (ptrdiff_t k = 0; k < p; k++) total += X[i * ldx + k] * T[c * ldt + k];
-                E[c * lde + i] = total;
-            }
-        return;
-    }
-    for (; c + 3 <= cols && cols - c != 4; c += 3)
-        ADFL_NAME(dot_columns)(4, 3, X, ldx, rows, p, T + c * ldt, ldt, E + c * lde, lde);
-    for (; c + 2 <= cols; c += 2)
-        ADFL_NAME(dot_columns)(4, 2, X, ldx, rows, p, T + c * ldt, ldt, E + c * lde, lde);
-    if (c < cols)
-        ADFL_NAME(dot_columns)(8, 1, X, ldx, rows, p, T + c * ldt, ldt, E + c * lde, lde);
-}
-
-/* K vectors of C columns of X'E over all rows, kept in registers from the first row to the last. The
+/* One column: K vectors of X'E over all rows, kept in registers from the first row to the last. The
  * last vector stands at `end` and adds only the lanes in `keep`: it may overlap the one before. */
 ADFL_TARGET ADFL_INLINE void ADFL_NAME(add_tile)(
-    const int K, const int C, const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t end,
-    const double *E, ptrdiff_t lde, const VEC keep, double *G, ptrdiff_t ldg)
+    const int K, const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t end, const double *E,
+    const VEC keep, double *G)
 {
-    VEC acc[8][4];
-    UNROLL for (int k = 0; k < K; k++)
-        UNROLL for (int c = 0; c < C; c++) acc[k][c] = (VEC){0};
+    VEC acc[8];
+    UNROLL for (int k = 0; k < K; k++) acc[k] = (VEC){0};
     for (ptrdiff_t i = 0; i < rows; i++) {
-        VEC e[4];
-        UNROLL for (int c = 0; c < C; c++) e[c] = E[c * lde + i] - (VEC){0};
-        UNROLL for (int k = 0; k < K; k++) {
-            const VEC x = LOAD(X + i * ldx + (k < K - 1 ? k * LANES : end));
-            UNROLL for (int c = 0; c < C; c++) acc[k][c] += x * e[c];
-        }
+        const VEC e = SPLAT(E[i]);
+        UNROLL for (int k = 0; k < K; k++) acc[k] += LOAD(X + i * ldx + (k < K - 1 ? k * LANES : end)) * e;
     }
-    UNROLL for (int c = 0; c < C; c++) {
-        UNROLL for (int k = 0; k < K - 1; k++)
-            STORE(G + c * ldg + k * LANES, LOAD(G + c * ldg + k * LANES) + acc[k][c]);
-        STORE(G + c * ldg + end, LOAD(G + c * ldg + end) + acc[K - 1][c] * keep);
-    }
+    UNROLL for (int k = 0; k < K - 1; k++) STORE(G + k * LANES, LOAD(G + k * LANES) + acc[k]);
+    STORE(G + end, LOAD(G + end) + acc[K - 1] * keep);
 }
 
-/* Splits the p entries into tiles of nearly equal size, none above K vectors. */
-ADFL_TARGET ADFL_INLINE void ADFL_NAME(add_columns)(
-    const int K, const int C, const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p,
-    const double *E, ptrdiff_t lde, double *G, ptrdiff_t ldg)
+/* Calls f(size, ...) with `size`, 1 to 8, as a constant. */
+#define TILES(size, f, ...) \
+    switch (size) { \
+    case 1: f(1, __VA_ARGS__); break; \
+    case 2: f(2, __VA_ARGS__); break; \
+    case 3: f(3, __VA_ARGS__); break; \
+    case 4: f(4, __VA_ARGS__); break; \
+    case 5: f(5, __VA_ARGS__); break; \
+    case 6: f(6, __VA_ARGS__); break; \
+    case 7: f(7, __VA_ARGS__); break; \
+    default: f(8, __VA_ARGS__); \
+    }
+
+/* The vectors of a column are split into tiles of nearly equal size, none above eight. */
+ADFL_TARGET static void ADFL_NAME(add_rows)(
+    const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p, const double *E, double *G)
 {
-    const VEC all = (VEC){0} + 1.0, tail = ADFL_NAME(new_lanes)((p - 1) / LANES * LANES, p);
-    const ptrdiff_t vectors = (p + LANES - 1) / LANES, tiles = (vectors + K - 1) / K;
+    if (p < LANES) {
+        for (ptrdiff_t i = 0; i < rows; i++)
+            for (ptrdiff_t k = 0; k < p; k++) G[k] += X[i * ldx + k] * E[i];
+        return;
+    }
+    const VEC all = SPLAT(1.0), tail = ADFL_NAME(new_lanes)((p - 1) / LANES * LANES, p);
+    const ptrdiff_t vectors = (p + LANES - 1) / LANES, tiles = (vectors + 7) / 8;
     for (ptrdiff_t t = 0; t < tiles; t++) {
         const ptrdiff_t first = vectors * t / tiles, last = vectors * (t + 1) / tiles, k = first * LANES;
         const ptrdiff_t end = (t + 1 < tiles ? (last - 1) * LANES : p - LANES) - k;
         const VEC keep = t + 1 < tiles ? all : tail;
-#define TILE(size) \
-    case size: \
-        if (size <= K) ADFL_NAME(add_tile)(size, C, X + k, ldx, rows, end, E, lde, keep, G + k, ldg); \
-        break;
-        switch (last - first) {
-            TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8)
-        }
-#undef TILE
+        TILES(last - first, ADFL_NAME(add_tile), X + k, ldx, rows, end, E, keep, G + k)
     }
+}
+
+/* Many columns: out[r] (+)= sum_k A[r * down + k * along] B[k] for R rows of V vectors. Columns lie side
+ * by side, so every number of A meets full vectors and no lanes are added up. */
+ADFL_TARGET ADFL_INLINE void ADFL_NAME(wide_tile)(
+    const int R, const int V, const int adds, const double *A, ptrdiff_t down, ptrdiff_t along, ptrdiff_t terms,
+    const double *B, ptrdiff_t cols, double *out)
+{
+    VEC acc[8][2];
+    UNROLL for (int r = 0; r < R; r++)
+        UNROLL for (int v = 0; v < V; v++) acc[r][v] = adds ? LOAD(out + r * cols + v * LANES) : (VEC){0};
+    for (ptrdiff_t k = 0; k < terms; k++) {
+        VEC b[2];
+        UNROLL for (int v = 0; v < V; v++) b[v] = LOAD(B + k * cols + v * LANES);
+        UNROLL for (int r = 0; r < R; r++) {
+            const VEC a = SPLAT(A[r * down + k * along]);
+            UNROLL for (int v = 0; v < V; v++) acc[r][v] += a * b[v];
+        }
+    }
+    UNROLL for (int r = 0; r < R; r++)
+        UNROLL for (int v = 0; v < V; v++) STORE(out + r * cols + v * LANES, acc[r][v]);
+}
+
+/* Tiles of nearly equal size, up to 6 x 2 vectors: twelve sums, two vectors of B and one of A fill the
+ * sixteen registers. */
+ADFL_TARGET ADFL_INLINE void ADFL_NAME(wide)(
+    const int adds, const double *A, ptrdiff_t down, ptrdiff_t along, ptrdiff_t rows, ptrdiff_t terms,
+    const double *B, ptrdiff_t cols, double *out)
+{
+    for (ptrdiff_t c = 0; c < cols; c += 2 * LANES) {
+        const int pair = c + 2 * LANES <= cols;
+        const ptrdiff_t most = pair ? 6 : 8, tiles = (rows + most - 1) / most;
+        for (ptrdiff_t t = 0; t < tiles; t++) {
+            const ptrdiff_t first = rows * t / tiles, size = rows * (t + 1) / tiles - first;
+            const double *a = A + first * down;
+            if (pair) {
+                TILES(size, ADFL_NAME(wide_tile), 2, adds, a, down, along, terms, B + c, cols, out + first * cols + c)
+            } else {
+                TILES(size, ADFL_NAME(wide_tile), 1, adds, a, down, along, terms, B + c, cols, out + first * cols + c)
+            }
+        }
+    }
+}
+
+ADFL_TARGET static void ADFL_NAME(products)(
+    const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p, const double *T, ptrdiff_t cols, double *E)
+{
+    if (cols == 1)
+        ADFL_NAME(dots)(X, ldx, rows, p, T, E);
+    else
+        ADFL_NAME(wide)(0, X, ldx, 1, rows, p, T, cols, E);
 }
 
 ADFL_TARGET static void ADFL_NAME(accumulate)(
-    const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p,
-    const double *E, ptrdiff_t lde, ptrdiff_t cols, double *G, ptrdiff_t ldg)
+    const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p, const double *E, ptrdiff_t cols, double *G)
 {
-    ptrdiff_t c = 0;
-    if (p < LANES) {
-        for (; c < cols; c++)
-            for (ptrdiff_t i = 0; i < rows; i++)
-                for (ptrdiff_t k = 0; k < p; k++) G[c * ldg + k] += X[i * ldx + k] * E[c * lde + i];
-        return;
-    }
-    for (; c + 3 <= cols && cols - c != 4; c += 3)
-        ADFL_NAME(add_columns)(4, 3, X, ldx, rows, p, E + c * lde, lde, G + c * ldg, ldg);
-    for (; c + 2 <= cols; c += 2)
-        ADFL_NAME(add_columns)(6, 2, X, ldx, rows, p, E + c * lde, lde, G + c * ldg, ldg);
-    if (c < cols)
-        ADFL_NAME(add_columns)(8, 1, X, ldx, rows, p, E + c * lde, lde, G + c * ldg, ldg);
+    if (cols == 1)
+        ADFL_NAME(add_rows)(X, ldx, rows, p, E, G);
+    else
+        ADFL_NAME(wide)(1, X, 1, ldx, p, rows, E, cols, G);
 }
 
-/* exp to about one unit in the last place, written so that the loop around it vectorises: reduction
- * by a multiple k of log 2 in two parts, Taylor series to degree 13 on |r| <= log(2)/2 (truncation
- * 4e-18), and 2^k put together from bits. The argument is clamped to [-708, 709]; NaN stays NaN. */
-ADFL_TARGET ADFL_INLINE double ADFL_NAME(fast_exp)(double x)
+/* exp to about one unit in the last place: reduction by a multiple k of log 2 in two parts, then
+ * 1 + r + r^2 q(r) with q of degree 9 interpolated at Chebyshev points of |r| <= log(2)/2 (relative
+ * error 2e-17), and 2^k put together from bits. The argument is clamped to [-708, 709]; NaN stays NaN. */
+ADFL_TARGET ADFL_INLINE VEC ADFL_NAME(fast_exp)(VEC x)
 {
     const double shift = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer */
-    double u = x < -708.0 ? -708.0 : x;
-    u = u > 709.0 ? 709.0 : u;
-    const double shifted = u * 1.4426950408889634 + shift;
-    const double k = shifted - shift;
-    const double r = (u - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10;
+    x = SELECT(x < -708.0, SPLAT(-708.0), x);
+    x = SELECT(x > 709.0, SPLAT(709.0), x);
+    const VEC shifted = x * 1.4426950408889634 + shift;
+    const VEC k = shifted - shift;
+    const VEC r = (x - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10;
     /* Estrin's order: a short chain of dependent operations counts for more than their number */
-    const double r2 = r * r, r4 = r2 * r2;
-    const double low = (1.0 + r) + r2 * (0.5 + r * (1.0 / 6.0));
-    const double next = (1.0 / 24.0 + r * (1.0 / 120.0)) + r2 * (1.0 / 720.0 + r * (1.0 / 5040.0));
-    const double third = (1.0 / 40320.0 + r * (1.0 / 362880.0)) + r2 * (1.0 / 3628800.0 + r * (1.0 / 39916800.0));
-    const double high = third + r4 * (1.0 / 479001600.0 + r * (1.0 / 6227020800.0));
-    const double s = (low + r4 * next) + (r4 * r4) * high;
+    const VEC r2 = r * r, r4 = r2 * r2;
+    const VEC low = (1.0 + r) + r2 * (0.5000000000000001 + r * 0.16666666666666669);
+    const VEC next = (0.04166666666662413 + r * 0.008333333333330062)
+                     + r2 * (0.0013888888917213717 + r * 0.00019841269863053618);
+    const VEC high = (2.4801521295954376e-05 + r * 2.7557268459997064e-06)
+                     + r2 * (2.7620088445409746e-07 + r * 2.510038549551032e-08);
+    const VEC s = (low + r4 * next) + (r4 * r4) * high;
+    /* the low bits of `shifted` are k */
+#if defined(__GNUC__)
+    return s * (VEC)(((WORD)shifted + 1023) << 52);
+#else
     int64_t bits;
     memcpy(&bits, &shifted, 8);
-    bits = (bits + 1023) << 52; /* the low bits of `shifted` are k */
+    bits = (bits + 1023) << 52;
     double scale;
     memcpy(&scale, &bits, 8);
     return s * scale;
+#endif
 }
 
-/* Multinomial logit with the first class as reference: softmax minus indicator, column by column. */
-ADFL_TARGET ADFL_INLINE void ADFL_NAME(softmax_residuals)(
-    const double *y, ptrdiff_t rows, double *E, ptrdiff_t lde, ptrdiff_t outputs, double *work)
+/* Derivative of the loss in the linear predictor for families of one output. */
+ADFL_TARGET ADFL_INLINE VEC ADFL_NAME(residual)(const int family, double par, const VEC y, const VEC eta)
 {
-    double *top = work, *total = work + rows;
-    for (ptrdiff_t i = 0; i < rows; i++) top[i] = 0.0;
-    for (ptrdiff_t j = 0; j < outputs; j++)
+    switch (family) {
+    case ADFL_BINOMIAL: return 1.0 / (1.0 + ADFL_NAME(fast_exp)(-eta)) - y;
+    case ADFL_POISSON: return ADFL_NAME(fast_exp)(eta) - y;
+    case ADFL_GAMMA: return 1.0 - y * ADFL_NAME(fast_exp)(-eta);
+    case ADFL_NEGATIVE_BINOMIAL: {
+        /* (mu - y) / (1 + par mu), divided through by mu; large and small mu stay finite */
+        const VEC inverse = ADFL_NAME(fast_exp)(-eta);
+        const VEC share = 1.0 / (inverse + par);
+        return share - y * (inverse * share);
+    }
+    default: return eta - y;
+    }
+}
+
+/* The family is a constant at every call. With one column the rows lie side by side, and the last
+ * vector of them may reach beyond the last row: E has room for it, y has not. */
+ADFL_TARGET ADFL_INLINE void ADFL_NAME(residuals_of)(
+    const int family, double par, const double *y, ptrdiff_t rows, double *E, ptrdiff_t cols)
+{
+    if (cols > 1) {
         for (ptrdiff_t i = 0; i < rows; i++)
-            top[i] = E[j * lde + i] > top[i] ? E[j * lde + i] : top[i];
-    for (ptrdiff_t i = 0; i < rows; i++) total[i] = ADFL_NAME(fast_exp)(-top[i]);
-    for (ptrdiff_t j = 0; j < outputs; j++)
-        for (ptrdiff_t i = 0; i < rows; i++) {
-            E[j * lde + i] = ADFL_NAME(fast_exp)(E[j * lde + i] - top[i]);
-            total[i] += E[j * lde + i];
+            for (ptrdiff_t c = 0; c < cols; c += LANES) {
+                double *e = E + i * cols + c;
+                STORE(e, ADFL_NAME(residual)(family, par, SPLAT(y[i]), LOAD(e)));
+            }
+        return;
+    }
+    const ptrdiff_t full = rows / LANES * LANES;
+    double rest[LANES] = {0};
+    memcpy(rest, y + full, (rows - full) * sizeof(double));
+    for (ptrdiff_t i = 0; i < full; i += LANES)
+        STORE(E + i, ADFL_NAME(residual)(family, par, LOAD(y + i), LOAD(E + i)));
+    if (full < rows) STORE(E + full, ADFL_NAME(residual)(family, par, LOAD(rest), LOAD(E + full)));
+}
+
+/* Multinomial logit with the first class as reference: softmax minus indicator, LANES rows at a time. */
+ADFL_TARGET static void ADFL_NAME(softmax_residuals)(
+    const double *y, ptrdiff_t rows, double *E, ptrdiff_t cols, ptrdiff_t outputs)
+{
+    for (ptrdiff_t i = 0; i < rows; i += LANES) {
+        const ptrdiff_t count = rows - i < LANES ? rows - i : LANES;
+        for (ptrdiff_t first = 0; first + outputs <= cols; first += outputs) {
+            double *e = E + i * cols + first;
+            double lanes[LANES] = {0}, label[LANES] = {0};
+            VEC top = (VEC){0};
+            memcpy(label, y + i, count * sizeof(double));
+#define EACH_OUTPUT for (ptrdiff_t j = 0; j < outputs; j++)
+#define GATHER for (ptrdiff_t l = 0; l < count; l++) lanes[l] = e[l * cols + j]
+#define SCATTER(value) \
+    STORE(lanes, value); \
+    for (ptrdiff_t l = 0; l < count; l++) e[l * cols + j] = lanes[l]
+            EACH_OUTPUT {
+                GATHER;
+                /* written so that NaN is taken over and not lost */
+                top = SELECT(LOAD(lanes) <= top, top, LOAD(lanes));
+            }
+            VEC total = ADFL_NAME(fast_exp)(-top);
+            EACH_OUTPUT {
+                GATHER;
+                const VEC part = ADFL_NAME(fast_exp)(LOAD(lanes) - top);
+                total += part;
+                SCATTER(part);
+            }
+            EACH_OUTPUT {
+                GATHER;
+                const VEC one = SELECT(LOAD(label) == (double)(j + 1), SPLAT(1.0), (VEC){0});
+                SCATTER(LOAD(lanes) / total - one);
+            }
+#undef EACH_OUTPUT
+#undef GATHER
+#undef SCATTER
         }
-    for (ptrdiff_t j = 0; j < outputs; j++)
-        for (ptrdiff_t i = 0; i < rows; i++)
-            E[j * lde + i] = E[j * lde + i] / total[i] - (y[i] == (double)(j + 1) ? 1.0 : 0.0);
+    }
 }
 
 ADFL_TARGET static void ADFL_NAME(residuals)(
-    int family, double par, const double *y, ptrdiff_t rows,
-    double *E, ptrdiff_t lde, ptrdiff_t cols, ptrdiff_t outputs, double *work)
+    int family, double par, const double *y, ptrdiff_t rows, double *E, ptrdiff_t cols, ptrdiff_t outputs)
 {
-    for (ptrdiff_t c = 0; c < cols; c += outputs) {
-        double *e = E + c * lde;
-        switch (family) {
-        case ADFL_GAUSSIAN:
-            for (ptrdiff_t i = 0; i < rows; i++) e[i] -= y[i];
-            break;
-        case ADFL_BINOMIAL:
-            for (ptrdiff_t i = 0; i < rows; i++) e[i] = 1.0 / (1.0 + ADFL_NAME(fast_exp)(-e[i])) - y[i];
-            break;
-        case ADFL_POISSON:
-            for (ptrdiff_t i = 0; i < rows; i++) e[i] = ADFL_NAME(fast_exp)(e[i]) - y[i];
-            break;
-        case ADFL_GAMMA:
-            for (ptrdiff_t i = 0; i < rows; i++) e[i] = 1.0 - y[i] * ADFL_NAME(fast_exp)(-e[i]);
-            break;
-        case ADFL_NEGATIVE_BINOMIAL:
-            for (ptrdiff_t i = 0; i < rows; i++) {
-                /* (mu - y) / (1 + par mu), divided through by mu; large and small mu stay finite */
-                const double inverse = ADFL_NAME(fast_exp)(-e[i]);
-                const double share = 1.0 / (inverse + par);
-                e[i] = share - y[i] * (inverse * share);
-            }
-            break;
-        default:
-            ADFL_NAME(softmax_residuals)(y, rows, e, lde, outputs, work);
-        }
+#define FAMILY(name) \
+    case name: ADFL_NAME(residuals_of)(name, par, y, rows, E, cols); break;
+    switch (family) {
+        FAMILY(ADFL_GAUSSIAN) FAMILY(ADFL_BINOMIAL) FAMILY(ADFL_POISSON) FAMILY(ADFL_GAMMA)
+        FAMILY(ADFL_NEGATIVE_BINOMIAL)
+    default: ADFL_NAME(softmax_residuals)(y, rows, E, cols, outputs);
     }
+#undef FAMILY
 }
 
 ADFL_TARGET static void ADFL_NAME(mix)(
@@ -277,13 +347,13 @@ ADFL_TARGET static void ADFL_NAME(mix)(
     ptrdiff_t count, double *out)
 {
     ptrdiff_t k = 0;
-    for (; k + 4 * LANES <= size; k += 4 * LANES) {
-        VEC acc[4] = {{0}};
+    for (; k + 7 * LANES <= size; k += 7 * LANES) {
+        VEC acc[7] = {{0}};
         for (ptrdiff_t j = 0; j < count; j++) {
             const double *from = theta + index[j] * size + k;
-            UNROLL for (int l = 0; l < 4; l++) acc[l] += LOAD(from + l * LANES) * weight[j];
+            UNROLL for (int l = 0; l < 7; l++) acc[l] += LOAD(from + l * LANES) * weight[j];
         }
-        UNROLL for (int l = 0; l < 4; l++) STORE(out + k + l * LANES, acc[l]);
+        UNROLL for (int l = 0; l < 7; l++) STORE(out + k + l * LANES, acc[l]);
     }
     for (; k + LANES <= size; k += LANES) {
         VEC acc = (VEC){0};
@@ -297,17 +367,29 @@ ADFL_TARGET static void ADFL_NAME(mix)(
     }
 }
 
-ADFL_TARGET static double ADFL_NAME(descend)(
-    const double *at, const double *gradient, double step, const double *old, ptrdiff_t size, double *out)
+ADFL_TARGET static void ADFL_NAME(descend)(
+    const double *at, const double *gradient, const double *steps, const double *old, ptrdiff_t size,
+    ptrdiff_t cols, double *out, double *squares)
 {
-    VEC squares = (VEC){0};
-    for (ptrdiff_t k = 0; k < size; k += LANES) {
-        const VEC next = LOAD(at + k) - LOAD(gradient + k) * step;
-        const VEC move = next - LOAD(old + k);
-        STORE(out + k, next);
-        squares += move * move;
+    if (cols == 1) {
+        VEC total = (VEC){0};
+        for (ptrdiff_t k = 0; k < size; k += LANES) {
+            const VEC next = LOAD(at + k) - LOAD(gradient + k) * steps[0], move = next - LOAD(old + k);
+            STORE(out + k, next);
+            total += move * move;
+        }
+        squares[0] = ADFL_NAME(lanes_sum)(total);
+        return;
     }
-    return sqrt(ADFL_NAME(lanes_sum)(squares));
+    for (ptrdiff_t c = 0; c < cols; c += LANES) {
+        VEC total = (VEC){0};
+        for (ptrdiff_t k = c; k < size; k += cols) {
+            const VEC next = LOAD(at + k) - LOAD(gradient + k) * LOAD(steps + c), move = next - LOAD(old + k);
+            STORE(out + k, next);
+            total += move * move;
+        }
+        STORE(squares + c, total);
+    }
 }
 
 /* Order two rows coordinate by coordinate; NaN may land in either row and is caught by the caller. */
@@ -344,16 +426,20 @@ ADFL_TARGET static void ADFL_NAME(median)(double *pool, ptrdiff_t count, ptrdiff
 #define ADFL_TEXT2(x) #x
 #define ADFL_TEXT(x) ADFL_TEXT2(x)
 static const adfl_ops ADFL_NAME(ops) = {
-    ADFL_TEXT(ADFL_LANES) " doubles", ADFL_NAME(products), ADFL_NAME(accumulate),
+    ADFL_TEXT(ADFL_LANES) " doubles", ADFL_LANES, ADFL_NAME(products), ADFL_NAME(accumulate),
     ADFL_NAME(residuals), ADFL_NAME(mix), ADFL_NAME(descend), ADFL_NAME(median)};
 
 #undef ADFL_TEXT
 #undef ADFL_TEXT2
 #undef VEC
+#undef WORD
+#undef SELECT
+#undef SPLAT
 #undef LANES
 #undef LOAD
 #undef STORE
 #undef UNROLL
+#undef TILES
 #undef ADFL_LANES
 #undef ADFL_SUFFIX
 #undef ADFL_TARGET
