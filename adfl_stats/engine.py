@@ -13,7 +13,7 @@ Three ways to run, from the arguments of ``fit``:
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from adfl_stats.accuracy import NumericalError, Yardstick, numerical_error, yard
 from adfl_stats.errors import ConvergenceWarning, DivergenceError
 from adfl_stats.problem import ClientSteps, Problem
 
-__all__ = ["Plan", "Run", "iterate"]
+__all__ = ["Plan", "Run", "iterate", "safe_step"]
 
 Array = NDArray[np.float64]
 
@@ -51,6 +51,10 @@ class Plan:
         Where a run without `rounds` gives up.
     progress : bool
         Whether to show a bar.
+    solver : str
+        "rounds", or "limit" for the limit of the rounds solved for directly.
+    final : bool
+        Whether the estimate is what the user asked for, not a start for something else.
     """
 
     step: float | None = None
@@ -58,10 +62,12 @@ class Plan:
     tolerance: float = 0.05
     max_rounds: int = 20_000
     progress: bool = False
+    solver: str = "rounds"
+    final: bool = True
 
     def loosened(self) -> Plan:
         """Return the plan of an intermediate stage, whose estimate is only a start for the next."""
-        return Plan(self.step, self.rounds, max(self.tolerance, 0.5), self.max_rounds, self.progress)
+        return replace(self, tolerance=max(self.tolerance, 0.5), final=False)
 
 
 @dataclass
@@ -71,6 +77,7 @@ class Run:
     theta: Array
     step: float
     rounds: int = 0
+    solver: str = "rounds"
     trace: list[dict[str, float]] = field(default_factory=list)
 
     def record(self, moved: float) -> None:
@@ -142,6 +149,11 @@ def iterate(
     label : str
         Shown by the progress bar.
     """
+    if plan.solver == "limit" and plan.final:
+        raise ValueError(
+            f"solver='limit': {label} has no smooth limit that could be solved for; use solver='rounds', or make it "
+            "the start of a method that has one"
+        )
     mixing = problem.median_mixing if median else problem.mixing
     theta = np.array(start, dtype=np.float64, order="C")
     bar = _bar(plan, label)

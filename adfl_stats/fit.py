@@ -70,6 +70,7 @@ class Fit:
     preconditioned: bool
     smooth: bool
     n_dropped: int
+    solver: str
     step: float
     rounds: int
     total_rounds: int

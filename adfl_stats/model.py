@@ -17,7 +17,7 @@ from adfl_stats import diagnostics
 from adfl_stats._validation import in_interval, listing, one_of, whole_number
 from adfl_stats.accuracy import NumericalError, consensus_error, numerical_error, yardstick_of
 from adfl_stats.data import ClientData
-from adfl_stats.engine import Plan
+from adfl_stats.engine import Plan, Run
 from adfl_stats.errors import ConvergenceWarning, NetworkWarning
 from adfl_stats.evaluation import evaluate
 from adfl_stats.families import Family, resolve_family
@@ -121,6 +121,7 @@ class DecentralizedGLM:
         *,
         step: float | str = "auto",
         rounds: int | None = None,
+        solver: str = "rounds",
         tolerance: float = 0.05,
         max_rounds: int = 20_000,
         progress: bool = False,
@@ -140,6 +141,11 @@ class DecentralizedGLM:
         rounds : int, optional
             Rounds per stage. Without it the run goes on until the numerical error (optimisation plus
             consensus) is below `tolerance` standard errors; with "auto" the step is then cut as needed.
+        solver : {"rounds", "limit"}
+            "limit" solves for the limit of the rounds directly, the theta(infinity) of which the theorems
+            speak: the same estimates as rounds carried to convergence, from a few dozen passes over the
+            data whatever the step. Methods without a smooth limit (medians) refuse it; as a start of
+            another method they run their rounds.
         tolerance : float
             Wanted numerical error, in standard errors of the estimate.
         max_rounds : int
@@ -159,6 +165,9 @@ class DecentralizedGLM:
             raise TypeError(
                 f"method is {method!r}; pass a method object such as ad.DFL(), ad.ADFL() or ad.Bridge('median')"
             )
+        one_of(solver, "solver", ("rounds", "limit"))
+        if solver == "limit" and rounds is not None:
+            raise ValueError(f"rounds={rounds} was given with solver='limit', which runs none; give one of the two")
         automatic = isinstance(step, str) and step == "auto"
         plan = Plan(
             step=None if automatic else in_interval(step, "step", 0.0, np.inf, open_low=True),
@@ -166,6 +175,7 @@ class DecentralizedGLM:
             tolerance=in_interval(tolerance, "tolerance", 0.0, np.inf, open_low=True),
             max_rounds=whole_number(max_rounds, "max_rounds", 1),
             progress=progress,
+            solver=solver,
         )
         team = default_threads() if threads is None else whole_number(threads, "threads", 1)
         problem = Problem(self.data, self.network, self.family, self.weighting, team)
@@ -247,7 +257,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
         error = NumericalError(np.nan, consensus_error(outcome.theta, unit.se))
     last = outcome.runs[-1]
     if plan.rounds is None and outcome.smooth and error.total > plan.tolerance:
-        _warn_of_error(error, plan, last.rounds)
+        _warn_of_error(error, plan, last)
     llf, deviance = goodness(data, family, params, steps.weights, found.scale)
     trace = pd.concat([pd.DataFrame(run.trace).assign(run=k) for k, run in enumerate(outcome.runs)], ignore_index=True)
     return Fit(
@@ -267,6 +277,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
         smooth=outcome.smooth,
         n_dropped=data.n_dropped,
         preconditioned=plan.step is None and plan.rounds is None,
+        solver=last.solver,
         step=last.step,
         rounds=last.rounds,
         total_rounds=sum(run.rounds for run in outcome.runs),
@@ -282,14 +293,15 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
     )
 
 
-def _warn_of_error(error: NumericalError, plan: Plan, rounds: int) -> None:
+def _warn_of_error(error: NumericalError, plan: Plan, last: Run) -> None:
     advice = (
         "the step leaves a bias; pass a smaller one or step='auto'"
-        if plan.step is not None and rounds < plan.max_rounds
+        if plan.step is not None and (last.solver == "limit" or last.rounds < plan.max_rounds)
         else "raise max_rounds, or mix faster (more neighbours)"
     )
+    when = "in the limit" if last.solver == "limit" else f"after {last.rounds} rounds"
     warnings.warn(
-        f"the numerical error is {error.total:.3g} standard errors after {rounds} rounds, above tolerance="
+        f"the numerical error is {error.total:.3g} standard errors {when}, above tolerance="
         f"{plan.tolerance:g} (optimisation {error.optimisation:.3g}, consensus {error.consensus:.3g}): {advice}",
         ConvergenceWarning,
         stacklevel=4,

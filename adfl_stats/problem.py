@@ -109,10 +109,8 @@ class Problem:
         if metric is None and self._plain is not None:
             return self._plain
         data, family = self.data, self.family
-        # A Gram matrix costs p^2 a round and a client, the rows n_m p: take the smaller.
-        if family.name == "gaussian" and self.p <= data.n_rows / self.M:
-            S, b = self._gram
-            found: _kernels.Loss = _kernels.GramLoss(*_in_metric(S, b, metric))
+        if (gram := self.gram(metric)) is not None:
+            found: _kernels.Loss = _kernels.GramLoss(*gram)
         else:
             found = _kernels.RowLoss(
                 data.X,
@@ -129,6 +127,15 @@ class Problem:
         if metric is None:
             self._plain = found
         return found
+
+    def gram(self, metric: Array | None = None) -> tuple[Array, Array] | None:
+        """Return each client's curvature (M, p, padded p) and X'y / n where the loss is quadratic and they pay.
+
+        A Gram matrix costs p^2 a round and a client, the rows n_m p: None where the rows are cheaper.
+        """
+        if self.family.name != "gaussian" or self.p > self.data.n_rows / self.M:
+            return None
+        return _in_metric(*self._gram, metric)
 
     def gradients(self, theta: Array) -> Array:
         """Return each client's gradient at its own row of theta (M, P)."""

@@ -96,8 +96,13 @@ class Results:
         return self._fit.step
 
     @property
+    def solver(self) -> str:
+        """How the last stage got where it is: "rounds", or "limit" if that was solved for directly."""
+        return self._fit.solver
+
+    @property
     def rounds(self) -> int:
-        """Rounds of the last stage."""
+        """Rounds of the last stage; passes over the data where `solver` is "limit"."""
         return self._fit.rounds
 
     @property

@@ -25,8 +25,8 @@ __all__ = ["load", "save"]
 FORMAT = 1
 _ARRAYS = ("theta", "weights", "total_weights", "sizes")
 _WORDS = (
-    "method", "details", "tolerance", "step", "rounds", "total_rounds", "columns", "classes", "y_name",
-    "client_name", "llf", "deviance", "preconditioned", "smooth", "n_dropped",
+    "method", "details", "tolerance", "solver", "step", "rounds", "total_rounds", "columns", "classes",
+    "y_name", "client_name", "llf", "deviance", "preconditioned", "smooth", "n_dropped",
 )  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def _header(res: Results) -> SimpleTable:
         ("Family (link):", f"{fit.family.name} ({fit.family.link})"),
         ("Start:", str(fit.details.get("start", ""))),
         ("Step:", f"{fit.step:.3g}"),
-        ("Rounds (total):", f"{fit.rounds} ({fit.total_rounds})"),
+        ("Passes to limit:" if fit.solver == "limit" else "Rounds (total):", f"{fit.rounds} ({fit.total_rounds})"),
         ("Numerical error:", f"{fit.error.total:.3f} SE"),
         ("Converged:", "yes" if res.converged else "NO"),
         ("Down-weighted:", f"{int((~fit.trusted).sum())} clients"),
@@ -158,6 +158,8 @@ def _notes(res: Results) -> list[str]:
         else "No standard errors: a method that takes medians solves no estimating equation, and has no sandwich."
     )
     notes = [errors, _error_note(res)]
+    if fit.solver == "limit":
+        notes.append("The limit of the rounds was solved for directly; no rounds were run in the last stage.")
     if fit.preconditioned:
         notes.append("The step was chosen, and is given, in coordinates in which the pooled curvature is the identity.")
     if fit.n_dropped:

@@ -25,6 +25,7 @@ LAYERS = [
     {"problem"},
     {"accuracy"},
     {"engine"},
+    {"limit"},
     {"methods._base", "fit"},
     {"methods.dfl", "methods.bridge"},
     {"methods.adaptive"},

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from adfl_stats._validation import in_interval, one_of, whole_number
-from adfl_stats.engine import Plan, iterate
+from adfl_stats.engine import Plan
 from adfl_stats.evaluation import score_statistics
+from adfl_stats.limit import settle
 from adfl_stats.methods._base import Method, Outcome, initial_estimates
 from adfl_stats.methods.bridge import Bridge
 from adfl_stats.problem import Problem
@@ -81,7 +82,7 @@ class ADFL:
             suspicion = suspicions(problem, theta, measure)
             lam = default_lambda(suspicion, measure) if self.lam is None else self.lam
             steps = problem.steps(adaptive_weights(suspicion, lam), balance=self.balance)
-            run = iterate(
+            run = settle(
                 problem,
                 theta,
                 steps,

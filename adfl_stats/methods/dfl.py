@@ -11,7 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from adfl_stats._validation import float64_array, listing
-from adfl_stats.engine import Plan, iterate
+from adfl_stats.engine import Plan
+from adfl_stats.limit import settle
 from adfl_stats.methods._base import Outcome, initial_estimates
 from adfl_stats.problem import Problem
 
@@ -47,7 +48,7 @@ class DFL:
         """Run the recursion."""
         steps = problem.steps(client_weights(self.weights, problem.data.labels), balance=self.balance)
         theta, name, runs = initial_estimates(self.init, problem, plan)
-        run = iterate(problem, theta, steps, plan, label=self.name)
+        run = settle(problem, theta, steps, plan, label=self.name)
         return Outcome(run.theta, steps, [*runs, run], {"start": name, "balance": self.balance}, initial=theta)
 
 

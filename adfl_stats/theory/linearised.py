@@ -12,26 +12,20 @@ through the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
-from scipy.sparse import csgraph
-from scipy.sparse import linalg as iterative
+from scipy import linalg
 
 from adfl_stats import _kernels
-from adfl_stats.data import BLOCK_ROWS
-from adfl_stats.evaluation import client_moments, curvature_and_meat, linear_predictor
+from adfl_stats.evaluation import curvature_and_meat
+from adfl_stats.limit import client_curvature, curvature_products, gmres, limits, network_solver
 from adfl_stats.problem import ClientSteps, Problem
 
 __all__ = ["Linearised", "weighted_solution"]
 
 Array = NDArray[np.float64]
-
-# A sparse factorisation of the network is taken where its envelope has at most this many entries.
-MOST_ENTRIES = 2e6
-GMRES_ROOM = 80
 
 
 class Linearised:
@@ -54,46 +48,16 @@ class Linearised:
     ----------
     mean_curvature : ndarray (P, P)
         M^-1 sum_m v_m Q H_m, with the total weights v_m.
-    smallest : ndarray (M,)
-        The smallest curvature of each client's share of the loss (n_m / mean n) L_m, seen in the run's
-        coordinates: the lambda_min of Condition 3, here at a common point.
     """
 
     def __init__(
         self, problem: Problem, steps: ClientSteps, point: Array, step: float, metric: Array | None = None
     ) -> None:
-        self.problem, self.steps, self.point, self.step = problem, steps, point, step
-        M, P = problem.M, problem.P
-        full = None if metric is None else np.kron(np.eye(problem.family.outputs), metric)
-        root = None if full is None else linalg.cholesky(full, lower=True)
-        # A client's matrix costs P^2 a product, its rows n_m p: take the smaller; many classes need the matrix.
-        by_matrix = problem.family.outputs > 1 or problem.p <= problem.data.n_rows / M
-        stacked = np.zeros((M, P, -(-P // 4) * 4)) if by_matrix else None
-        curvature = None if problem.family.outputs > 1 else _row_curvature(problem, point)
-        self.mean_curvature, self.smallest = np.zeros((P, P)), np.empty(M)
-        for m, matrix in enumerate(_client_curvature(problem, point, curvature)):
-            seen = matrix if root is None else root.T @ matrix @ root
-            values = np.linalg.eigvalsh(seen)
-            # What rounding may have made counts as zero.
-            lost = values[0] <= np.finfo(np.float64).eps * P * values[-1]
-            self.smallest[m] = 0.0 if lost else problem.sizes[m] * values[0]
-            self.mean_curvature += steps.totals[m] / M * matrix
-            if stacked is not None:
-                stacked[m, :, :P] = matrix if full is None else full @ matrix
-        if full is not None:
-            self.mean_curvature = full @ self.mean_curvature
-        data = problem.data
-        self._products: _kernels.Loss
-        if stacked is not None:
-            self._products = _kernels.GramLoss(stacked, np.zeros((M, P)))
-        else:
-            # Half the squared error without a response: its gradient is the product with the curvature.
-            nothing = np.zeros(data.n_rows)
-            self._products = _kernels.RowLoss(
-                data.X, nothing, data.offsets, data.totals, 0, row_weights=curvature, metric=metric
-            )
+        self.problem, self.steps, self.point, self.step, self.metric = problem, steps, point, step, metric
+        self._products, mean, _ = curvature_products(problem, point, metric, steps.totals[:, None])
+        self.mean_curvature = mean[0]
         self._loss = problem.loss(metric)
-        self.pi = problem.influence / M
+        self.pi = problem.influence / problem.M
 
     def at(self, step: float) -> Linearised:
         """Return the same iteration at another step."""
@@ -159,7 +123,7 @@ class Linearised:
         """
         inverse = linalg.inv(self.step * self.mean_curvature)
         typical = self.step * float(np.trace(self.mean_curvature)) / self.problem.P
-        network = self._network_solver(1.0 - min(typical, 0.5))
+        network = self._stacked(1.0 - min(typical, 0.5))
 
         def preconditioner(r: Array) -> Array:
             agreed = self.consensus(r)
@@ -168,7 +132,14 @@ class Linearised:
                 rest = self.disagreement(network(rest))
             return rest + self.common(inverse @ agreed)
 
-        return _gmres(lambda x: x - self.apply(x), b, preconditioner, rtol)
+        x = gmres(lambda x: x - self.apply(x), b, preconditioner, rtol)
+        size = float(np.linalg.norm(b))
+        return x, float(np.linalg.norm(b - x + self.apply(x))) / size if size else 0.0
+
+    def _stacked(self, c: float) -> Callable[[NDArray], NDArray] | None:
+        """Return x -> (I - c W)^-1 x for stacked vectors; None where that costs more than it brings."""
+        network = network_solver(self.problem, c)
+        return None if network is None else lambda x: network(x.reshape(self.problem.M, -1)).ravel()
 
     def own_step(self) -> Array:
         """Return the step -alpha f_m Q g_m of each client at the common point (M, P)."""
@@ -179,49 +150,29 @@ class Linearised:
         x, residual = self.solve(self.own_step().ravel(), rtol)
         return x.reshape(self.problem.M, -1), residual
 
-    def limit(self, rtol: float = 1e-12, most: int = 30) -> tuple[Array, bool]:
-        """Return the fixed point of the iteration itself (M, P), and whether it was reached.
+    def limit(self) -> tuple[Array, bool]:
+        """Return the fixed point of the iteration itself (M, P), and whether it was reached."""
+        found = limits(self.problem, self._everywhere()[:, None], [self.steps], self.step, self.metric)
+        return found.theta[:, 0], found.reached
 
-        Newton's method with the derivative at the common point, which the clients stay close to.
+    def smallest(self) -> Array:
+        """Return the smallest curvature of each client's share of the loss (n_m / mean n) L_m (M,).
+
+        Seen in the run's coordinates: the lambda_min of Condition 3, here at a common point.
         """
-        theta = self._everywhere()
-        before = np.inf
-        for _ in range(most):
-            moved = self.move(theta)
-            size = float(np.abs(moved).max())
-            if size <= rtol * self.step * (1.0 + float(np.abs(theta).max())):
-                return theta, True
-            # Rounding sets a floor, below which a further correction makes nothing better.
-            if not np.isfinite(size) or size > 0.5 * before:
-                return theta, bool(size < 1e-8 * self.step * (1.0 + float(np.abs(theta).max())))
-            before = size
-            theta = theta + self.solve(moved.ravel(), 1e-10)[0].reshape(theta.shape)
-        return theta, False
+        problem = self.problem
+        full = None if self.metric is None else np.kron(np.eye(problem.family.outputs), self.metric)
+        root = None if full is None else linalg.cholesky(full, lower=True)
+        found = np.empty(problem.M)
+        for m, matrix in enumerate(client_curvature(problem, self.point)):
+            values = np.linalg.eigvalsh(matrix if root is None else root.T @ matrix @ root)
+            # What rounding may have made counts as zero.
+            lost = values[0] <= np.finfo(np.float64).eps * problem.P * values[-1]
+            found[m] = 0.0 if lost else problem.sizes[m] * values[0]
+        return found
 
     def _everywhere(self) -> Array:
         return np.tile(self.point, (self.problem.M, 1))
-
-    # ---- the network alone -----------------------------------------------------------------------
-
-    def _network_solver(self, c: float) -> Callable[[NDArray], NDArray] | None:
-        """Return x -> (I - c W)^-1 x for stacked vectors; None where that costs more than it brings."""
-        W = self.problem.network.W
-        M = self.problem.M
-        if M > 1000:
-            order = csgraph.reverse_cuthill_mckee(sparse.csr_array(W + W.T), symmetric_mode=True)
-            place = np.argsort(order)
-            rows = np.repeat(np.arange(M), np.diff(W.indptr))
-            if float(np.abs(place[rows] - place[W.indices]).max()) * M > MOST_ENTRIES:
-                return None
-        factors = iterative.splu(sparse.csc_array(sparse.eye_array(M) - c * W))
-
-        def apply(x: NDArray) -> NDArray:
-            rows = x.reshape(M, -1)
-            if np.iscomplexobj(rows):
-                return (factors.solve(rows.real.copy()) + 1j * factors.solve(rows.imag.copy())).ravel()
-            return np.asarray(factors.solve(np.ascontiguousarray(rows))).ravel()
-
-        return apply
 
     # ---- consensus modes -------------------------------------------------------------------------
 
@@ -230,7 +181,7 @@ class Linearised:
 
         It makes (1 kron u) + z an eigenvector: shift z = D A ((1 kron u) + z), D taking the disagreement.
         """
-        network = self._network_solver(1.0 - 1e-6)
+        network = self._stacked(1.0 - 1e-6)
 
         def system(z: NDArray) -> NDArray:
             z = self.disagreement(z)
@@ -240,7 +191,7 @@ class Linearised:
             rest = self.disagreement(r)
             return rest if network is None else self.disagreement(network(rest))
 
-        return _gmres(system, self.disagreement(self.apply(self.common(u))), preconditioner, rtol)[0]
+        return gmres(system, self.disagreement(self.apply(self.common(u))), preconditioner, rtol)
 
 
 def weighted_solution(problem: Problem, totals: Array, start: Array, most: int = 100) -> Array:
@@ -268,41 +219,3 @@ def weighted_solution(problem: Problem, totals: Array, start: Array, most: int =
         if float(np.abs(share * newton).max()) <= 1e-13 * (1.0 + float(np.abs(theta).max())):
             break
     return theta
-
-
-def _row_curvature(problem: Problem, point: Array) -> Array:
-    """Return each row's curvature times its observation weight (N,)."""
-    data, family = problem.data, problem.family
-    out = np.empty(data.n_rows)
-    for low in range(0, data.n_rows, BLOCK_ROWS):
-        rows = slice(low, min(low + BLOCK_ROWS, data.n_rows))
-        out[rows] = family.curvature(linear_predictor(data, family, point, rows), data.y[rows])
-    return out if data.row_weights is None else out * data.row_weights
-
-
-def _client_curvature(problem: Problem, point: Array, curvature: Array | None) -> Iterator[Array]:
-    """Yield the clients' curvature matrices H_m (P, P)."""
-    data = problem.data
-    for m in range(problem.M):
-        if curvature is None:
-            yield client_moments(data, problem.family, point, m).hessian
-            continue
-        total = np.zeros((problem.p, problem.p))
-        for rows in data.blocks(m):
-            X = data.X[rows]
-            total += (X * curvature[rows, None]).T @ X
-        yield total / data.totals[m]
-
-
-def _gmres(
-    system: Callable[[NDArray], NDArray], b: NDArray, preconditioner: Callable[[NDArray], NDArray], rtol: float
-) -> tuple[NDArray, float]:
-    """Return a solution and its true relative residual."""
-    size = float(np.linalg.norm(b))
-    if size == 0.0:
-        return np.zeros_like(b), 0.0
-    n, kind = len(b), b.dtype
-    operator = iterative.LinearOperator((n, n), matvec=system, dtype=kind)
-    before = iterative.LinearOperator((n, n), matvec=preconditioner, dtype=kind)
-    x, _ = iterative.gmres(operator, b, rtol=rtol, atol=0.0, restart=min(GMRES_ROOM, n), maxiter=25, M=before)
-    return x, float(np.linalg.norm(b - system(x))) / size

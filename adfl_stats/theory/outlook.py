@@ -118,7 +118,7 @@ def _largest_step(iteration: Linearised, unit: Yardstick, wanted: float) -> tupl
 
 def _bias(iteration: Linearised, unit: Yardstick) -> float:
     """Return the numerical error of the limit, as fits report it; infinite where there is no limit near."""
-    theta, reached = iteration.limit(rtol=1e-9)
+    theta, reached = iteration.limit()
     if not reached:
         return math.inf
     return numerical_error(iteration.problem, theta, iteration.steps.totals, unit).total

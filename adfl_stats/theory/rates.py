@@ -140,7 +140,7 @@ def rates_of(problem: Problem, fit: Fit) -> Rates:
     iteration = Linearised(problem, steps, point, fit.step, metric)
     exact = spectral_radius(iteration)
     omega_good = float(fit.weights[fit.trusted].sum() / problem.M)
-    lambda_min = float(iteration.smallest.min())
+    lambda_min = float(iteration.smallest().min())
     network = problem.network
     limit, _ = iteration.limit()
     return Rates(
