@@ -28,7 +28,7 @@ LAYERS = [
     {"methods._base", "fit"},
     {"methods.dfl", "methods.bridge"},
     {"methods.adaptive"},
-    {"methods", "theory.checks", "theory.bounds", "theory.truth"},
+    {"methods", "theory.checks", "theory.bounds", "theory.truth", "theory.trace_rate"},
     {"theory.constants", "theory.network_repairs"},
     {"theory.conditions", "theory.network_report"},
     {"theory.theorems"},

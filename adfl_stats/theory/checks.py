@@ -18,7 +18,7 @@ import pandas as pd
 
 from adfl_stats._validation import one_of
 
-__all__ = ["FAILS", "HOLDS", "INDICATIVE", "STATUSES", "UNKNOWN", "Check", "Report", "decided"]
+__all__ = ["FAILS", "HOLDS", "INDICATIVE", "STATUSES", "UNKNOWN", "Check", "Report", "decided", "factor_text", "number"]
 
 HOLDS, FAILS, INDICATIVE, UNKNOWN = "holds", "fails", "indicative", "unknown"
 STATUSES = (HOLDS, FAILS, INDICATIVE, UNKNOWN)
@@ -165,6 +165,11 @@ class Report:
 def number(value: float | None) -> str:
     """Return a number with four significant digits; a dash where there is none."""
     return "-" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def factor_text(value: float) -> str:
+    """Return a factor with digits that tell it from 1."""
+    return f"1 - {1.0 - value:.2g}" if 0.999 < value < 1.0 - 1e-12 else number(value)
 
 
 def _row(name: str, value: str, bound: str, status: str) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 from adfl_stats import _eigenvalues, _spectrum
 from adfl_stats._validation import listing
 from adfl_stats.network import Network
-from adfl_stats.theory.checks import FAILS, HOLDS
+from adfl_stats.theory.checks import FAILS, HOLDS, factor_text
 
 __all__ = ["repair_advice", "repair_table"]
 
@@ -138,16 +138,12 @@ def _best_change(table: pd.DataFrame, condition_5: str) -> str:
         return "No change of weights lowers rho by much; more edges would."
     best = min((name for name in others if rho[name] <= least * (1.0 + 1e-9)), key=edges.__getitem__)
     cost = "with the same messages" if edges[best] <= edges[AS_IS] else f"with {edges[best]} messages a round"
-    text = f"The single change that lowers rho most is net.{best}, from {_text(before)} to {_text(least)} {cost}."
+    fall = f"from {factor_text(before)} to {factor_text(least)}"
+    text = f"The single change that lowers rho most is net.{best}, {fall} {cost}."
     if condition_5 == FAILS:
         text += " Condition 5 holds then." if least < 1.0 else " Condition 5 fails even so: add edges."
     cheaper = [name for name in others if edges[name] < edges[best] and rho[name] < min(1.0, before)]
     if condition_5 != HOLDS and cheaper:
         other = min(cheaper, key=rho.__getitem__)
-        text += f" Without further messages, net.{other} brings it to {_text(rho[other])}."
+        text += f" Without further messages, net.{other} brings it to {factor_text(rho[other])}."
     return text
-
-
-def _text(rho: float) -> str:
-    """Return rho with digits that tell it from 1."""
-    return f"1 - {1.0 - rho:.2g}" if 0.999 < rho < 1.0 - 1e-12 else f"{rho:.4g}"
