@@ -10,13 +10,21 @@ from scipy.sparse import csgraph, linalg
 
 from adfl_stats._validation import listing
 
-__all__ = ["metropolis_weights", "scaled_to_balance"]
+__all__ = ["ImpossibleRepairError", "metropolis_weights", "scaled_to_balance"]
 
 ACCURACY = 1e-12
 SWEEPS = 200
 NEWTON_STEPS = 60
 MOST_FACTORED = 3e6
 Vector = NDArray[np.float64]
+
+
+class ImpossibleRepairError(ValueError):
+    """The edges do not allow a repair; `reason` says why in a few words, for tables."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def metropolis_weights(W: sparse.csr_array, labels: pd.Index) -> sparse.csr_array:
@@ -41,10 +49,11 @@ def _refuse_one_way(row: NDArray[np.integer], col: NDArray[np.integer], labels: 
     one_way = np.flatnonzero(alone.data > 0)
     if one_way.size:
         m, k = labels[alone.row[one_way[0]]], labels[alone.col[one_way[0]]]
-        raise ValueError(
+        raise ImpossibleRepairError(
             f"metropolis() needs edges in both directions, but {one_way.size} edges go one way: client "
             f"{listing([m])} receives from {listing([k])}, not the reverse. "
-            "Make the adjacency matrix symmetric, e.g. np.maximum(A, A.T)"
+            "Make the adjacency matrix symmetric, e.g. np.maximum(A, A.T)",
+            f"{one_way.size} edges go one way",
         )
 
 
@@ -71,10 +80,11 @@ def scaled_to_balance(W: sparse.csr_array, labels: pd.Index) -> sparse.csr_array
     result = sparse.csr_array((scaled, W.indices.copy(), W.indptr.copy()), shape=W.shape)
     off = float(np.abs(result.sum(axis=0) - 1.0).max())
     if not off < ACCURACY:
-        raise ValueError(
+        raise ImpossibleRepairError(
             f"balanced() could not bring the column sums of W closer to 1 than {off:.2g} (wanted {ACCURACY:g}), as "
             "some weights would have to be minute. Use net.lazy(0.5).balanced(), net.metropolis(), or leave W alone "
-            "and balance the steps"
+            "and balance the steps",
+            f"column sums stay {off:.2g} off 1",
         )
     return result
 
@@ -150,10 +160,11 @@ def _refuse_support(W: sparse.csr_array, labels: pd.Index) -> None:
     lonely = np.flatnonzero(sender < 0)
     if lonely.size:
         few, heard = _crowd(W, sender, int(lonely[0]))
-        raise ValueError(
+        raise ImpossibleRepairError(
             f"balanced() needs edges on which weights can be doubly stochastic, but the {len(few)} clients "
             f"{listing(labels[few])} listen to nobody but {listing(labels[heard])}, who can bear a total weight "
-            f"of {len(heard)}, not {len(few)}. {advice}"
+            f"of {len(heard)}, not {len(few)}. {advice}",
+            f"{len(few)} clients listen to {len(heard)} only",
         )
     place = np.empty(M, dtype=np.int64)
     place[sender] = np.arange(M)
@@ -166,10 +177,11 @@ def _refuse_support(W: sparse.csr_array, labels: pd.Index) -> None:
     across = np.flatnonzero(group[row] != group[place[W.indices]])
     if across.size:
         m, k = labels[row[across[0]]], labels[W.indices[across[0]]]
-        raise ValueError(
+        raise ImpossibleRepairError(
             f"balanced() would have to give weight zero to {across.size} of {W.nnz} edges, the first being that on "
             f"which client {listing([m])} receives from {listing([k])}: doubly stochastic weights on these edges "
-            f"cannot use it. {advice}, or drop these edges"
+            f"cannot use it. {advice}, or drop these edges",
+            f"{across.size} of {W.nnz} edges would have weight zero",
         )
 
 

@@ -88,7 +88,12 @@ def test_central_client():
     # pi is 1/2 for the centre and 1/(2(M - 1)) for the others.
     assert report["effective clients"].value == pytest.approx(1 / (0.25 + 0.25 / (M - 1)), rel=1e-12)
     assert report["in-degree spread"].value == M - 1
-    assert "balanced()" not in report.tables["Repairs"].index
+    repairs = report.tables["Repairs"]
+    assert repairs.loc["balanced()", "note"] == "not possible: 2 clients listen to 1 only"
+    assert repairs.loc["balanced()", ["rho", "SE(W)", "edges"]].isna().all()
+    assert repairs.loc["lazy(0.5).balanced()", "rho"] < 1
+    assert "balanced() " in str(report)
+    assert "<NA>" not in str(report) + report.to_html()
     assert any("period 2" in entry and "lazy" in entry for entry in report.advice)
 
 
@@ -158,7 +163,11 @@ def test_absorbing():
     # The followers b and c hear each other with weight 1/2 and 1: modulus (1/2)^(1/2).
     assert report["second eigenvalue modulus"].value == pytest.approx(math.sqrt(0.5), rel=1e-12)
     assert any("3 clients only follow" in entry for entry in report.advice)
-    assert "balanced steps" not in report.tables["Repairs"].index
+    notes = report.tables["Repairs"]["note"]
+    assert notes["metropolis()"] == "not possible: 2 edges go one way"
+    assert notes["balanced()"].startswith("not possible: ")
+    assert notes["lazy(0.5).balanced()"] == "not possible: 2 of 8 edges would have weight zero"
+    assert notes["balanced steps"] == "not possible: nobody in a closed group hears 3 clients"
 
 
 def test_disconnected():
@@ -360,12 +369,19 @@ def test_large_network_is_checked_without_dense_algebra(monkeypatch):
 def test_repairs_agree_with_dense_algebra(net):
     table = ad.check_network(net).tables["Repairs"]
     made = {"as is": net, "lazy(0.5)": net.lazy(0.5), "gossip(2)": net.gossip(2)}
-    for name, repair in (("metropolis()", net.metropolis), ("balanced()", net.balanced)):
-        if name in table.index:
-            made[name] = repair()
-        else:
-            with pytest.raises(ValueError, match=r"metropolis\(\) needs|balanced\(\) "):
-                repair()
+    makers = {
+        "metropolis()": net.metropolis,
+        "balanced()": net.balanced,
+        "lazy(0.5).balanced()": lambda: net.lazy(0.5).balanced(),
+    }
+    for name in table.index.intersection(list(makers)):
+        if not table.loc[name, "note"].startswith("not possible: "):
+            made[name] = makers[name]()
+            continue
+        assert table.loc[name, ["rho", "SE(W)", "second eigenvalue modulus", "edges"]].isna().all()
+        with pytest.raises(ValueError, match=r"metropolis\(\) needs|balanced\(\) "):
+            makers[name]()
+    assert ("lazy(0.5).balanced()" in table.index) == ("balanced()" not in made)
     for name, repaired in made.items():
         W = repaired.W.toarray()
         centred = W - W.mean(axis=0)
@@ -379,7 +395,11 @@ def test_repairs_agree_with_dense_algebra(net):
 
 def test_advice_names_the_largest_fall():
     report = ad.check_network(karate())
-    table = report.tables["Repairs"].drop(index=["as is", "balanced steps"])
+    table = report.tables["Repairs"]
+    before_and_after = next(entry for entry in report.advice if entry.startswith("rho and SE(W) are 4.239 and 1.3"))
+    for name in ("metropolis()", "lazy(0.5).balanced()", "lazy(0.5)", "gossip(2)"):
+        assert f"net.{name} {table.loc[name, 'rho']:.4g} and {table.loc[name, 'SE(W)']:.4g}" in before_and_after
+    table = table.drop(index=["as is", "balanced steps"])
     best = table["rho"].astype(float).idxmin()
     assert best == "metropolis()"
     assert f"lowers rho most is net.{best}, from 4.239 to 0.9385 with the same messages. Condition 5 holds" in str(
@@ -406,11 +426,24 @@ def test_advice_on_slow_circles_has_digits():
 
 
 def test_advice_where_even_the_best_fails():
-    # A star with self loops: metropolis() makes it pass; here edges go one way, and only lazy and gossip remain.
-    hub = Network.from_edges([("h", k) for k in range(30)] + [(k, k + 1) for k in range(29)] + [(29, "h"), ("h", "h")])
-    report = ad.check_network(hub)
+    # Edges go one way and four clients only follow, so that only lazy and gossip remain.
+    report = ad.check_network(ad.networks.fixed_degree(50, 3, seed=1))
     assert report["rho"].status == "fails"
     assert any("Condition 5 fails even so: add edges" in entry for entry in report.advice)
+
+
+def test_laziness_makes_balance_possible():
+    """All hear a hub; the others form a chain back to it: no balance without self loops, Condition 5 with them."""
+    hub = Network.from_edges([("h", k) for k in range(30)] + [(k, k + 1) for k in range(29)] + [(29, "h"), ("h", "h")])
+    report = ad.check_network(hub)
+    assert report.tables["Repairs"].loc["balanced()", "note"] == "not possible: 30 of 61 edges would have weight zero"
+    W = hub.lazy(0.5).balanced().W.toarray()
+    np.testing.assert_allclose([W.sum(axis=0), W.sum(axis=1)], 1.0, atol=1e-11)
+    rho = np.linalg.norm(W - W.mean(axis=0), 2) ** 2
+    assert rho < 1
+    assert f"net.lazy(0.5).balanced(), from 2.989 to {rho:.4g} with the same messages. Condition 5 holds" in str(
+        report.advice
+    )
 
 
 # ------------------------------------------------------------------ the report's forms

@@ -383,7 +383,22 @@ def test_repairs_are_what_the_repaired_network_gets():
     assert table.loc["as it is", "imbalance"] > 0.05
     assert_allclose(table.loc[["net.metropolis()", "ad.DFL(balance=True)"], "imbalance"], 0.0, atol=1e-9)
     assert advice["imbalance"].status == "fails"
-    assert "ad.DFL(balance=True) or net.metropolis() would cure that" in str(advice).replace("\n  ", " ")
+    text = str(advice).replace("\n  ", " ")
+    cures = table.index[table["imbalance"] <= 0.05]
+    assert {"ad.DFL(balance=True)", "net.metropolis()"} <= set(cures)
+    assert f"{' or '.join(cures)} would cure that" in text
+    best = table.loc[cures, "exchanges"].idxmin()
+    assert f"Of the changes that cure the imbalance, {best} needs the fewest exchanges" in text
+    balanced = model_of(sim, net).fit(ad.DFL(balance=True))
+    assert 0.5 < table.loc["fit(ad.DFL(balance=True)) without step", "rounds"] / balanced.rounds < 2.0
+
+
+def test_repairs_that_edges_do_not_allow_say_why():
+    advice = model_of(simulated(), NETWORKS["hub (periodic)"]).advise()
+    (table,) = advice.tables.values()
+    assert table.loc["net.balanced()", "note"] == "not possible: 2 clients listen to 1 only"
+    assert table.loc["net.gossip(2)", "note"] == "not possible: it leaves 2 closed groups"
+    assert table.loc["net.gossip(2)", ["step", "rounds", "exchanges"]].isna().all()
 
 
 def test_cutting_the_step_is_foreseen():

@@ -3,58 +3,79 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats import _eigenvalues, _spectrum
+from adfl_stats._balance import ImpossibleRepairError
 from adfl_stats._validation import listing
 from adfl_stats.network import Network
-from adfl_stats.theory.checks import FAILS, HOLDS, factor_text
+from adfl_stats.theory.checks import FAILS, HOLDS, factor_text, number
 
-__all__ = ["repair_advice", "repair_table"]
+__all__ = ["attempted", "repair_advice", "repair_table"]
 
 AS_IS, STEPS = "as is", "balanced steps"
 COLUMNS = ["rho", "SE(W)", "second eigenvalue modulus", "edges", "note"]
 # Gains below this are rounding, or the error of rough eigenvalues.
 GAIN = 1e-3
+# A rho below this is zero up to rounding.
+NOTHING = 1e-12
 
 
 def repair_table(net: Network) -> pd.DataFrame:
-    """Return one row for each repair that can be applied, and one for the network as it is.
+    """Return one row for each repair, and one for the network as it is.
 
     ``edges`` counts the messages of a round: gossip(2) sends over each edge twice. On large networks numbers
-    of repairs are accurate to some four digits, which is enough to rank them.
+    of repairs are accurate to some four digits, which is enough to rank them. A repair that the edges do not
+    allow has a note that says why, and no numbers.
     """
     second, se = net._second_eigenvalue, _clean(net.se)
     rows: dict[str, list[object]] = {
         AS_IS: [net._mixing.value + se, se, second.value, net.n_edges, _doubt(net._mixing, second)]
     }
     for name, repaired in _repaired(net):
-        rows[name] = _row(net, repaired, name)
+        rows[name] = _without_numbers(repaired) if isinstance(repaired, str) else _row(net, repaired, name)
     double = _spectrum.mixing_norm(net.W, power=2, rough=True)
     excess = net.W.T @ (net.W.T @ np.ones(net.n_clients)) - 1.0
     se = _clean(float(np.sqrt(np.mean(excess**2))))
     rows["gossip(2)"] = [double.value + se, se, second.value**2, 2 * net.n_edges, _doubt(double, second)]
-    if not net.is_doubly_stochastic and (net.influence.to_numpy() > 0).all():
-        before, after = net.effective_clients / net.n_clients, net.balanced_efficiency
-        note = f"W stays; efficiency of DFL from about {before:.3g} to {after:.3g}"
-        rows[STEPS] = [*rows[AS_IS][:4], note]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS)
+    if not net.is_doubly_stochastic:
+        rows[STEPS] = _balanced_steps(net, rows[AS_IS])
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS)
+    return table.astype({"edges": "Int64"})
 
 
-def _repaired(net: Network) -> Iterator[tuple[str, Network]]:
-    """Yield the repairs that change W and can be applied here."""
-    for name, make in (("metropolis()", net.metropolis), ("balanced()", net.balanced)):
-        try:
-            repaired = make()
-        except ValueError:
-            # Its message says why; it would be the user's answer to a call, and is no news in a table.
-            continue
-        if repaired is not net:
-            yield name, repaired
+def attempted(make: Callable[[], Network]) -> Network | str:
+    """Return the repaired network, or why the edges do not allow it."""
+    try:
+        return make()
+    except ImpossibleRepairError as error:
+        return f"not possible: {error.reason}"
+
+
+def _repaired(net: Network) -> Iterator[tuple[str, Network | str]]:
+    """Yield the repairs that change W, or why they are not possible."""
+    yield "metropolis()", attempted(net.metropolis)
+    if not net.is_doubly_stochastic:
+        balanced = attempted(net.balanced)
+        yield "balanced()", balanced
+        if isinstance(balanced, str):
+            # With self loops the edges always allow it on a strongly connected network.
+            yield "lazy(0.5).balanced()", attempted(lambda: net.lazy(0.5).balanced())
     yield "lazy(0.5)", net.lazy(0.5)
+
+
+def _balanced_steps(net: Network, as_is: list[object]) -> list[object]:
+    if len(net.unheard):
+        return _without_numbers(f"not possible: nobody in a closed group hears {len(net.unheard)} clients")
+    before, after = net.effective_clients / net.n_clients, net.balanced_efficiency
+    return [*as_is[:4], f"W stays; efficiency of DFL from about {before:.3g} to {after:.3g}"]
+
+
+def _without_numbers(note: str) -> list[object]:
+    return [math.nan, math.nan, math.nan, pd.NA, note]
 
 
 def _row(net: Network, repaired: Network, name: str) -> list[object]:
@@ -89,8 +110,11 @@ def _doubt(mixing: _eigenvalues.Estimate, second: _eigenvalues.Estimate) -> str:
 def repair_advice(net: Network, table: pd.DataFrame, condition_5: str) -> tuple[str, ...]:
     """Return what to do, most urgent first; `condition_5` is the status of the check on rho."""
     advice = [*_about_groups(net), *_about_period(net)]
+    table = table[table["rho"].notna()]
     if int(net._classes[1].sum()) == 1:
         advice.append(_best_change(table, condition_5))
+    if table["rho"].loc[AS_IS] > NOTHING:
+        advice.append(_before_and_after(table))
     if STEPS in table.index:
         advice.append(
             "Balanced steps, step_m = step / (M pi_m), leave W alone and cure the imbalance to first order: about "
@@ -129,7 +153,7 @@ def _best_change(table: pd.DataFrame, condition_5: str) -> str:
     rho = {str(name): float(value) for name, value in table["rho"].items()}
     edges = {str(name): int(value) for name, value in table["edges"].items()}
     before = rho[AS_IS]
-    if before < 1e-12:
+    if before <= NOTHING:
         return "One round brings consensus: there is nothing to improve."
     others = [name for name in rho if name not in (AS_IS, STEPS)]
     least = min(rho[name] for name in others)
@@ -147,3 +171,13 @@ def _best_change(table: pd.DataFrame, condition_5: str) -> str:
         other = min(cheaper, key=rho.__getitem__)
         text += f" Without further messages, net.{other} brings it to {factor_text(rho[other])}."
     return text
+
+
+def _before_and_after(table: pd.DataFrame) -> str:
+    """Return rho and SE(W) as they are and after each repair, in one sentence."""
+
+    def pair(name: str) -> str:
+        return f"{factor_text(table['rho'].loc[name])} and {number(table['SE(W)'].loc[name])}"
+
+    after = "; ".join(f"net.{name} {pair(name)}" for name in table.index if name not in (AS_IS, STEPS))
+    return f"rho and SE(W) are {pair(AS_IS)} now, and would be with {after}."
