@@ -88,10 +88,7 @@ class Network:
         labels : iterable, optional
             One name per client; a DataFrame brings its own.
         """
-        csr, index = given.matrix_and_labels(A, labels, "A")
-        given.refuse_other_than_01(csr, index, "A")
-        given.refuse_isolated(csr, index, "A")
-        return cls._of(given.row_normalised(csr), index)
+        return cls._adjacent(*given.adjacency_matrix(A, labels), "A")
 
     @classmethod
     def from_weights(cls, W: Any, labels: Iterable[Any] | None = None) -> Network:
@@ -105,15 +102,7 @@ class Network:
             One name per client; a DataFrame brings its own.
         """
         csr, index = given.matrix_and_labels(W, labels, "W")
-        sums = given.row_sums(csr)
-        off = np.flatnonzero(np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
-        if off.size:
-            found = ", ".join(f"{listing([index[m]])}: {sums[m]:.10g}" for m in off[:5])
-            raise ValueError(
-                f"W has {off.size} rows that do not sum to 1 ({found}). Divide each row by its sum; "
-                "if the columns sum to 1 instead, pass the transpose; for 0/1 entries use from_adjacency"
-            )
-        return cls._of(given.row_normalised(csr), index)
+        return cls._weighted(csr, index)
 
     @classmethod
     def from_networkx(cls, G: networkx.Graph, weight: str | None = None) -> Network:
@@ -126,23 +115,7 @@ class Network:
         weight : str, optional
             The edge attribute with the weights, scaled to sum 1 for each receiver; None for equal weights.
         """
-        nx = _networkx()
-        index = given.client_labels(list(G), G.number_of_nodes(), "the nodes of G")
-        if not len(index):
-            raise ValueError("G has no nodes; a network needs at least one client")
-        lacking = [edge for *edge, value in G.edges(data=weight) if value is None] if weight else []
-        if lacking:
-            raise ValueError(
-                f"G has {len(lacking)} edges without the attribute {weight!r}, "
-                f"the first {tuple(lacking[0])}; "
-                "set it on each edge or use weight=None"
-            )
-        # The arrow points to the receiver, whereas the row of A is the receiver: hence the transpose.
-        A, _ = given.matrix_and_labels(nx.to_scipy_sparse_array(G, weight=weight, dtype=np.float64).T, None, "G")
-        if weight is None:
-            A.data[:] = 1.0
-        given.refuse_isolated(A, index, "G")
-        return cls._of(given.row_normalised(A), index)
+        return cls._adjacent(*given.graph_matrix(G, weight), "G")
 
     @classmethod
     def from_edges(cls, edges: Any, labels: Iterable[Any] | None = None) -> Network:
@@ -156,13 +129,14 @@ class Network:
         labels : iterable, optional
             All clients, in the order wanted. By default the names in `edges`, sorted.
         """
-        A, index = given.edge_matrix(given.edge_table(edges), labels)
-        given.refuse_isolated(A, index, "edges")
-        return cls._of(given.row_normalised(A), index)
+        return cls._adjacent(*given.edge_matrix(given.edge_table(edges), labels), "edges")
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], weights: bool | None = None) -> Network:
         """Read a network from a file; its ending says how.
+
+        A client that receives from nobody keeps its own estimate, ``w_mm = 1``, with a NetworkWarning that
+        names it: networks in files are read to be checked, and `check_network` says what such a client does.
 
         Parameters
         ----------
@@ -173,15 +147,41 @@ class Network:
         weights : bool, optional
             Whether a matrix has weights, with row sums 1, or is an adjacency matrix of 0 and 1; whether a
             graph has the edge attribute ``weight``. By default the file decides: entries other than 0 and
-            1, or a weight on every edge of the graph. Not used for edges, which have a column or not.
+            1, or a weight on every edge of the graph, with a NetworkWarning where that makes a difference. Not
+            used for edges, which have a column or not.
         """
         content = _network_files.read(path)
-        if content.kind == "edges":
-            return cls.from_edges(content.value)
         weighted = content.has_weights if weights is None else weights
-        if content.kind == "graph":
-            return cls.from_networkx(content.value, weight="weight" if weighted else None)
-        return cls.from_weights(content.value) if weighted else cls.from_adjacency(content.value)
+        if content.remark and weights is None:
+            warnings.warn(content.remark, NetworkWarning, stacklevel=2)
+        if content.kind == "matrix" and weighted:
+            csr, index = given.matrix_and_labels(content.value, None, "W")
+            return cls._weighted(given.with_own_estimates(csr, index, "W"), index)
+        if content.kind == "matrix":
+            A, index, name = *given.adjacency_matrix(content.value, None), "A"
+        elif content.kind == "graph":
+            A, index, name = *given.graph_matrix(content.value, "weight" if weighted else None), "G"
+        else:
+            A, index, name = *given.edge_matrix(given.edge_table(content.value), None), "edges"
+        return cls._adjacent(given.with_own_estimates(A, index, name), index, name)
+
+    @classmethod
+    def _adjacent(cls, A: sparse.csr_array, labels: pd.Index, name: str) -> Network:
+        """Scale rows to sum 1, where each client must receive from somebody."""
+        return cls._of(given.row_normalised(given.refuse_deaf(A, labels, name)), labels)
+
+    @classmethod
+    def _weighted(cls, W: sparse.csr_array, labels: pd.Index) -> Network:
+        """Take weights whose rows must sum to 1."""
+        sums = given.row_sums(W)
+        off = np.flatnonzero(np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
+        if off.size:
+            found = ", ".join(f"{listing([labels[m]])}: {sums[m]:.10g}" for m in off[:5])
+            raise ValueError(
+                f"W has {off.size} rows that do not sum to 1 ({found}). Divide each row by its sum; "
+                "if the columns sum to 1 instead, pass the transpose; for 0/1 entries use from_adjacency"
+            )
+        return cls._of(given.row_normalised(W), labels)
 
     @classmethod
     def _of(cls, W: sparse.csr_array, labels: pd.Index) -> Network:
@@ -227,7 +227,7 @@ class Network:
 
     def to_networkx(self) -> networkx.DiGraph:
         """Return a networkx graph with an edge u -> v of weight ``w_vu`` where v receives from u."""
-        graph = _networkx().DiGraph()
+        graph = given.networkx_module().DiGraph()
         names = list(self.labels)
         graph.add_nodes_from(names)
         receiver = np.repeat(np.arange(self.n_clients), np.diff(self.indptr))
@@ -435,12 +435,3 @@ def _told(found: Estimate, claim: str) -> float:
             stacklevel=4,
         )
     return found.value
-
-
-def _networkx() -> Any:
-    """Import networkx, which is optional."""
-    try:
-        import networkx
-    except ImportError:
-        raise ImportError('this needs networkx: pip install "adfl-stats[network]"') from None
-    return networkx

@@ -515,8 +515,8 @@ BAD_FILES = {
     "columns": ("net.csv", b"from,to\n1,2\n", "cannot be read as .csv: its columns are 'from', 'to'. Wanted is a"),
     "no edges": ("net.csv", b"source,target\n", "edges is empty; give at least one edge"),
     "ragged": ("net.csv", b"source,target\n1,2\n1,2,3,4\n", "cannot be read as .csv: .*Expected 2 fields"),
-    "noise npy": ("net.npy", b"noise", "cannot be read as .npy: .*Wanted is a square array of numbers"),
-    "noise npz": ("net.npz", b"noise", "cannot be read as .npz: .*Wanted is one square array, or a sparse"),
+    "noise npy": ("net.npy", b"noise", "cannot be read as .npy: it is no NumPy file, or holds objects instead of"),
+    "noise npz": ("net.npz", b"noise", "cannot be read as .npz: it is no NumPy file.*Wanted is one square array"),
     "cut zip": ("net.npz", b"PK\x03\x04", "cannot be read as .npz: .*Wanted is one square array"),
     "noise mtx": ("net.mtx", b"noise", "cannot be read as .mtx: .*Matrix Market"),
     "noise graphml": ("net.graphml", b"noise", "cannot be read as .graphml: .*Wanted is a graph in GraphML"),
@@ -538,9 +538,9 @@ BAD_ARRAYS = {
     "not square": (np.ones((2, 3)), r"A has shape \(2, 3\); it must be square"),
     "negative": (np.array([[0.0, 1.0], [2.0, -1.0]]), "W has negative entries, the first in row 1, column 1"),
     "NaN": (np.array([[0.0, 1.0], [np.nan, 1.0]]), "W has NaN or infinite entries, the first in row 1, column 0"),
-    "isolated": (np.array([[0, 1], [0, 0]]), "A leaves 1 of 2 clients isolated"),
     "sums": (np.array([[0.5, 0.6], [1.0, 0.0]]), "W has 1 rows that do not sum to 1"),
     "text": (np.array([["a", "b"], ["c", "d"]]), "cannot be read as .npy: it holds <U1 instead of real numbers"),
+    "objects": (np.array([[None]]), "cannot be read as .npy: it is no NumPy file, or holds objects instead of numbers"),
     "complex": (np.array([[1j]]), "it holds complex128 instead of real numbers"),
 }
 
@@ -549,9 +549,95 @@ BAD_ARRAYS = {
 def test_bad_arrays(case, tmp_path):
     array, match = BAD_ARRAYS[case]
     np.save(tmp_path / "net.npy", array)
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(ValueError, match=match) as caught:
         Network.from_file(tmp_path / "net.npy")
+    assert "pickle" not in str(caught.value)
     assert cli.main(["check-network", str(tmp_path / "net.npy")]) == 2
+
+
+# b hears a and itself, c hears b and itself; a hears nobody, and d is in no edge at all.
+DEAF = pd.DataFrame(0, index=list("abcd"), columns=list("abcd"))
+for _receiver, _sender in ("ba", "bb", "cb", "cc"):
+    DEAF.loc[_receiver, _sender] = 1
+
+
+def write_deaf(path, A):
+    """The matrix A, a receiver a row, in the format that the ending asks for."""
+    pairs = [(sender, receiver) for receiver in A.index for sender in A.columns if A.loc[receiver, sender]]
+    if path.suffix == ".csv":
+        pd.DataFrame(pairs, columns=["source", "target"]).to_csv(path, index=False)
+    elif path.suffix == ".graphml":
+        graph = nx.DiGraph(pairs)
+        graph.add_nodes_from(A.index)
+        nx.write_graphml(graph, path)
+    elif path.suffix == ".mtx":
+        io.mmwrite(path, sparse.coo_array(A.to_numpy()))
+    else:
+        (np.save if path.suffix == ".npy" else np.savez)(path, A.to_numpy())
+
+
+# A list of edges cannot name a client without an edge.
+MATRICES = ("net.npy", "net.npz", "net.mtx", "net.graphml")
+
+
+@pytest.mark.parametrize(
+    ("name", "clients"), [("net.csv", "abc"), *((name, clients) for name in MATRICES for clients in ("abc", "abcd"))]
+)
+def test_clients_that_hear_nobody_are_reported(name, clients, tmp_path, capsys):
+    A = DEAF.loc[list(clients), list(clients)]
+    write_deaf(tmp_path / name, A)
+    deaf = [0, 3][: len(clients) - 2]
+    if name in ("net.csv", "net.graphml"):
+        deaf = [f"'{clients[m]}'" for m in deaf]
+    named = ", ".join(map(str, deaf))
+    message = (
+        rf"clients that receive from nobody \({len(deaf)} of {len(clients)}\): {named}\. Each keeps its own estimate"
+    )
+    with pytest.warns(NetworkWarning, match=message):
+        net = Network.from_file(tmp_path / name)
+    expected = A.to_numpy(float) + np.diag(A.sum(axis=1) == 0)
+    order = net.labels.get_indexer(A.index) if name == "net.graphml" else np.arange(len(A))
+    np.testing.assert_allclose(net.W.toarray()[np.ix_(order, order)], expected / expected.sum(axis=1, keepdims=True))
+    assert cli.main(["check-network", str(tmp_path / name)]) == 1
+    out, err = capsys.readouterr()
+    assert f"warning: {'edges' if name == 'net.csv' else 'G' if name == 'net.graphml' else 'A'} has clients that" in err
+    text = " ".join(out.split())
+    assert f"Absorbing, as they listen to nobody but themselves: {named}." in text
+    assert "strongly connected 0 1 (yes) fails" in text
+
+
+def test_rho_below_1_is_not_all_where_somebody_is_absorbing(tmp_path, capsys):
+    """W = [[1, 0], [1/2, 1/2]] has mixing 1/4 and SE(W) 1/2, and only the first client's data count."""
+    (tmp_path / "net.csv").write_text("source,target\na,b\nb,b\n")
+    assert cli.main(["check-network", str(tmp_path / "net.csv")]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "rho 0.75 < 1 holds mixing + SE(W). It bounds the clients' disagreement, not whose data count" in text
+
+
+def test_weights_with_empty_rows(tmp_path):
+    np.save(tmp_path / "w.npy", [[0.0, 0.0], [0.25, 0.75]])
+    with pytest.warns(NetworkWarning, match=r"W has clients that receive from nobody \(1 of 2\): 0"):
+        assert Network.from_file(tmp_path / "w.npy").W.toarray()[0].tolist() == [1, 0]
+
+
+def test_graphml_says_how_weights_were_read(tmp_path, capsys):
+    path = tmp_path / "net.graphml"
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from([("a", "b", 3.0), ("c", "b", 1.0), ("b", "a", 2.0), ("b", "c", 5.0)])
+    nx.write_graphml(graph, path)
+    with pytest.warns(NetworkWarning, match="all edges of the graph have the attribute 'weight', and clients weight"):
+        net = Network.from_file(path)
+    assert net.W[[net.labels.get_loc("b")], [net.labels.get_loc("a")]] == 0.75
+    plain = Network.from_file(path, weights=False)
+    assert plain.W[[plain.labels.get_loc("b")], [plain.labels.get_loc("a")]] == 0.5
+    assert cli.main(["check-network", str(path)]) == 1
+    assert "for plain means pass weights=False (--no-weights)" in capsys.readouterr().err
+    assert cli.main(["check-network", "--no-weights", str(path)]) == 1
+    assert capsys.readouterr().err == ""
+    del graph.edges["a", "b"]["weight"]
+    nx.write_graphml(graph, path)
+    with pytest.warns(NetworkWarning, match="3 of 4 edges of the graph have the attribute 'weight'; it is not used"):
+        Network.from_file(path)
 
 
 def test_archive_of_two_arrays(tmp_path):
