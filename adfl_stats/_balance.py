@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
+from adfl_stats._products import Products
 from adfl_stats._validation import listing
 
 __all__ = ["ImpossibleRepairError", "metropolis_weights", "scaled_to_balance"]
@@ -64,18 +65,18 @@ def scaled_to_balance(W: sparse.csr_array, labels: pd.Index) -> sparse.csr_array
     disjoint cycles (Sinkhorn and Knopp 1967). Sums are accurate to 1e-12.
     """
     _refuse_support(W, labels)
-    W_t = W.T.tocsr()
+    by = Products.of(W)
     column = np.ones(W.shape[0])
     for sweep in range(SWEEPS):
-        row = 1.0 / (W @ column)
-        reached = W_t @ row
+        row = 1.0 / by.forward(column)
+        reached = by.backward(row)
         # The rows are exact now, so that only columns are off.
         if sweep and np.abs(column * reached - 1.0).max() < ACCURACY / 4:
             break
         column = 1.0 / reached
     else:
         # Sweeps contract by the square of the second singular value of the result: useless where it mixes slowly.
-        row, column = _newton(W, W_t, column)
+        row, column = _newton(W, by, column)
     scaled = W.data * np.repeat(row, np.diff(W.indptr)) * column[W.indices]
     result = sparse.csr_array((scaled, W.indices.copy(), W.indptr.copy()), shape=W.shape)
     off = float(np.abs(result.sum(axis=0) - 1.0).max())
@@ -89,7 +90,7 @@ def scaled_to_balance(W: sparse.csr_array, labels: pd.Index) -> sparse.csr_array
     return result
 
 
-def _newton(W: sparse.csr_array, W_t: sparse.csr_array, column: Vector) -> tuple[Vector, Vector]:
+def _newton(W: sparse.csr_array, by: Products, column: Vector) -> tuple[Vector, Vector]:
     """Minimise ``f(y) = sum_m log(W e^y)_m - sum_k y_k``, whose minimum has ``column = e^y``.
 
     The gradient is the excess of the column sums, the Hessian ``I - P'P`` for P the scaled matrix.
@@ -100,12 +101,12 @@ def _newton(W: sparse.csr_array, W_t: sparse.csr_array, column: Vector) -> tuple
         # A step too long may overflow; its height is then not a number, and the step is cut.
         with np.errstate(all="ignore"):
             column = np.exp(y)
-            sums = W @ column
+            sums = by.forward(column)
             return column, 1.0 / sums, float(np.sum(np.log(sums)) - np.sum(y))
 
     column, row, height = scaled(y)
     for _ in range(NEWTON_STEPS):
-        total = column * (W_t @ row)
+        total = column * by.backward(row)
         gradient = total - 1.0
         if np.abs(gradient).max() < ACCURACY / 4:
             break

@@ -18,19 +18,22 @@ from scipy import sparse
 from adfl_stats import _balance, _eigenvalues, _graph, _network_files, _spectrum
 from adfl_stats import _network_input as given
 from adfl_stats._eigenvalues import Estimate
+from adfl_stats._products import Products
 from adfl_stats._validation import in_interval, listing, whole_number
 from adfl_stats.errors import NetworkWarning
 
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["LEAST_INFLUENCE", "Network"]
+__all__ = ["LEAST_INFLUENCE", "SE_ROUNDING", "Network"]
 
 # Influence, in units of the average client's, below which balanced steps no longer make up for it.
 LEAST_INFLUENCE = 0.02
 
 ROW_SUM_TOLERANCE = 1e-8
 BALANCE_TOLERANCE = 1e-10
+# Imbalances below this are rounding errors of the column sums.
+SE_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -245,7 +248,8 @@ class Network:
     @cached_property
     def se(self) -> float:
         """The imbalance ``SE(W) = (M^-1 ||W'1 - 1||^2)^(1/2)``; zero if W is doubly stochastic, only then."""
-        return float(np.sqrt(np.mean(self._column_excess**2)))
+        found = float(np.sqrt(np.mean(self._column_excess**2)))
+        return found if found > SE_ROUNDING else 0.0
 
     @cached_property
     def mixing(self) -> float:
@@ -258,7 +262,16 @@ class Network:
 
     @cached_property
     def _mixing(self) -> Estimate:
-        return _spectrum.mixing_norm(self.W, balanced=self.is_doubly_stochastic)
+        return _spectrum.mixing_norm(self.W, balanced=self.is_doubly_stochastic, products=self._products)
+
+    @cached_property
+    def _reversible(self) -> NDArray[np.float64] | None:
+        """The influence where ``pi_m w_mk = pi_k w_km``, as on undirected graphs; None where that is not so."""
+        return _graph.reversible_weights(self.W) if self.is_strongly_connected else None
+
+    @property
+    def _products(self) -> Products:
+        return Products.of(self.W, self._reversible)
 
     @cached_property
     def rho(self) -> float:
@@ -318,7 +331,7 @@ class Network:
         if self.n_clients > _eigenvalues.DENSE and self.is_doubly_stochastic and abs(W - W.T).max() < 1e-12:
             # Symmetric: the singular values, whose square the mixing is, are the moduli.
             return Estimate(math.sqrt(self._mixing.value), self._mixing.trouble)
-        found = _eigenvalues.second_modulus(W, *self._classes)
+        found = _eigenvalues.second_modulus(W, *self._classes, reversible=self._reversible)
         # sqrt(mixing) = ||(I - J)W|| bounds the eigenvalues of (I - J)W, which are the others of W.
         if found.trouble and not self._mixing.trouble:
             most = math.sqrt(self._mixing.value)
@@ -336,6 +349,8 @@ class Network:
         """
         if self.is_doubly_stochastic:
             return self._series(np.full(self.n_clients, 1.0 / self.n_clients))
+        if self._reversible is not None:
+            return self._series(self._reversible.copy())
         return self._series(_spectrum.long_run_weights(self.W, *self._classes))
 
     @property
@@ -418,8 +433,7 @@ class Network:
         return pd.Series(values, index=self.labels, copy=False)
 
     def __repr__(self) -> str:
-        imbalance = self.se if self.se > 1e-12 else 0.0
-        text = f"Network({self.n_clients} clients, {self.n_edges} edges, SE(W)={imbalance:.3g}"
+        text = f"Network({self.n_clients} clients, {self.n_edges} edges, SE(W)={self.se:.3g}"
         if self.n_clients <= _spectrum.DENSE_MIXING:
             text += f", rho={self.rho:.3g}"
         return text + ")"

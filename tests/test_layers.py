@@ -17,7 +17,7 @@ ROOT = Path(ad.__file__).parent
 LAYERS = [
     {"_kernels"},
     {"errors", "_validation", "_algebra"},
-    {"_graph", "_network_input", "corruptions"},
+    {"_graph", "_network_input", "_products", "corruptions"},
     {"_balance", "_eigenvalues", "_network_files"},
     {"_spectrum"},
     {"network", "data", "families", "simulate"},

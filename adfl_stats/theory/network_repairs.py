@@ -10,13 +10,14 @@ import pandas as pd
 
 from adfl_stats import _eigenvalues, _spectrum
 from adfl_stats._balance import ImpossibleRepairError
+from adfl_stats._products import Products
 from adfl_stats._validation import listing
-from adfl_stats.network import Network
+from adfl_stats.network import SE_ROUNDING, Network
 from adfl_stats.theory.checks import FAILS, HOLDS, factor_text, number
 
 __all__ = ["attempted", "repair_advice", "repair_table"]
 
-AS_IS, STEPS = "as is", "balanced steps"
+AS_IS, LAZY, STEPS = "as is", "lazy(0.5)", "balanced steps"
 COLUMNS = ["rho", "SE(W)", "second eigenvalue modulus", "edges", "note"]
 # Gains below this are rounding, or the error of rough eigenvalues.
 GAIN = 1e-3
@@ -31,15 +32,20 @@ def repair_table(net: Network) -> pd.DataFrame:
     of repairs are accurate to some four digits, which is enough to rank them. A repair that the edges do not
     allow has a note that says why, and no numbers.
     """
-    second, se = net._second_eigenvalue, _clean(net.se)
+    second, se = net._second_eigenvalue, net.se
     rows: dict[str, list[object]] = {
         AS_IS: [net._mixing.value + se, se, second.value, net.n_edges, _doubt(net._mixing, second)]
     }
+    products = net._products
     for name, repaired in _repaired(net):
-        rows[name] = _without_numbers(repaired) if isinstance(repaired, str) else _row(net, repaired, name)
-    double = _spectrum.mixing_norm(net.W, power=2, rough=True)
-    excess = net.W.T @ (net.W.T @ np.ones(net.n_clients)) - 1.0
-    se = _clean(float(np.sqrt(np.mean(excess**2))))
+        if isinstance(repaired, str):
+            rows[name] = _without_numbers(repaired)
+        else:
+            rows[name] = _row(net, repaired, products.lazy(0.5) if name == LAZY else None)
+    double = _spectrum.mixing_norm(net.W, power=2, rough=True, products=products)
+    excess = products.twice().backward(np.ones(net.n_clients)) - 1.0
+    se = float(np.sqrt(np.mean(excess**2)))
+    se = se if se > SE_ROUNDING else 0.0
     rows["gossip(2)"] = [double.value + se, se, second.value**2, 2 * net.n_edges, _doubt(double, second)]
     if not net.is_doubly_stochastic:
         rows[STEPS] = _balanced_steps(net, rows[AS_IS])
@@ -64,7 +70,7 @@ def _repaired(net: Network) -> Iterator[tuple[str, Network | str]]:
         if isinstance(balanced, str):
             # With self loops the edges always allow it on a strongly connected network.
             yield "lazy(0.5).balanced()", attempted(lambda: net.lazy(0.5).balanced())
-    yield "lazy(0.5)", net.lazy(0.5)
+    yield LAZY, net.lazy(0.5)
 
 
 def _balanced_steps(net: Network, as_is: list[object]) -> list[object]:
@@ -78,25 +84,23 @@ def _without_numbers(note: str) -> list[object]:
     return [math.nan, math.nan, math.nan, pd.NA, note]
 
 
-def _row(net: Network, repaired: Network, name: str) -> list[object]:
-    balanced = repaired.is_doubly_stochastic
-    mixing = _spectrum.mixing_norm(repaired.W, balanced=balanced, rough=True)
+def _row(net: Network, repaired: Network, lazily: Products | None) -> list[object]:
+    """Return the numbers of a repaired network; for the lazy one, products with the network's own W serve."""
+    balanced, W = repaired.is_doubly_stochastic, repaired.W
+    large = repaired.n_clients > _eigenvalues.DENSE
+    symmetric = large and balanced and abs(W - W.T).max() < 1e-10
+    products = Products.of(W, np.ones(net.n_clients)) if symmetric else lazily
+    mixing = _spectrum.mixing_norm(W, balanced=balanced, rough=True, products=products)
     right = net._second_eigenvalue.right
-    W = repaired.W
-    if name == "lazy(0.5)" and right is not None and not net._second_eigenvalue.trouble:
+    if lazily is not None and right is not None and not net._second_eigenvalue.trouble:
         # Eigenvalues move to (1 + lambda)/2; none is negative then, so that the largest stays the largest.
         second = _eigenvalues.Estimate((1.0 + right) / 2.0)
-    elif balanced and repaired.n_clients > _eigenvalues.DENSE and abs(W - W.T).max() < 1e-10:
+    elif symmetric:
         second = _eigenvalues.Estimate(math.sqrt(mixing.value), mixing.trouble)
     else:
         second = _eigenvalues.second_modulus(W, *repaired._classes, rough=True)
-    se = _clean(repaired.se)
+    se = repaired.se
     return [mixing.value + se, se, second.value, repaired.n_edges, _doubt(mixing, second)]
-
-
-def _clean(se: float) -> float:
-    """Return 0 for an imbalance that is rounding error."""
-    return se if se > 1e-12 else 0.0
 
 
 def _doubt(mixing: _eigenvalues.Estimate, second: _eigenvalues.Estimate) -> str:
