@@ -344,6 +344,21 @@ def test_floor_grows_with_the_imbalance_of_the_network():
     assert (np.diff(total) > 0).all()
 
 
+def test_floor_is_proportional_to_the_imbalance():
+    """Clients hear a hub with some weight: SE(W) is proportional to it, and so is what runs end with (slope 1)."""
+    sim = simulated(sizes=[60] * M)
+    circle, star = NETWORKS["circle"].W.toarray(), np.zeros((M, M))
+    star[:, 0] = 1.0
+    pooled = np.linalg.lstsq(sim.X, sim.y)[0]
+    found = []
+    for share in (0.01, 0.02, 0.04, 0.08):
+        net = ad.Network.from_weights((1 - share) * circle + share * star)
+        res = model_of(sim, net).fit(ad.DFL(init=pooled), step=1e-3, rounds=8000)
+        found.append((net.se, np.linalg.norm(res.params - pooled)))
+    se, floor = np.array(found).T
+    assert abs(np.polyfit(np.log(se), np.log(floor), 1)[0] - 1.0) < 0.15
+
+
 # ------------------------------------------------------------------ advice
 
 
@@ -440,6 +455,8 @@ def test_a_network_in_pieces_gets_no_step():
     assert np.isnan(rates.exact)
     assert np.isnan(rates.rounds(1e-3))
     assert "2 closed groups, which never agree" in str(rates)
+    pytest.importorskip("matplotlib").use("Agg")
+    assert len(ad.plots.rates(rates).lines) == 2
     advice = model.advise()
     assert np.isnan(advice.step)
     assert advice["closed groups"].status == "fails"

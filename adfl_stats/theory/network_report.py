@@ -270,6 +270,10 @@ def _majorities(net: Network) -> Check:
         f"{np.median(median):g} in the middle, {median.max()} at most; under the trimmed mean {trimmed.min()}, "
         f"{np.median(trimmed):g} and {trimmed.max()}. Only rules of BRIDGE's kind need this; aDFL does not."
     )
+    if net.n_clients == 1:
+        return Check(
+            "neighbourhood majorities", "", 0.0, "any", HOLDS, "One client has no neighbours that could be bad."
+        )
     if least == 0:
         weak = net.labels[median == 0]
         note += f" {len(weak)} clients cannot stand a single one: {listing(weak)}."
