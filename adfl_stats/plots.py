@@ -172,7 +172,8 @@ def _draw_clients(ax: Any, net: Network, place: NDArray[np.float64]) -> None:
             *place[~heard].T, s=size, facecolors="white", edgecolors=DOUBTED, linewidths=1.3, zorder=3,
             label=f"influence 0 ({int((~heard).sum())})",
         )  # fmt: skip
-        ax.legend(frameon=False, loc="lower left", fontsize="small")
+        # Below the drawing: inside, a client may stand anywhere.
+        ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), fontsize="small")
     if even:
         ax.text(0.5, -0.01, "all clients count the same", transform=ax.transAxes, ha="center", va="top", color=QUIET)
     else:
