@@ -8,15 +8,24 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
+from adfl_stats._products import Products
 from adfl_stats._validation import listing
 
-__all__ = ["metropolis_weights", "scaled_to_balance"]
+__all__ = ["ImpossibleRepairError", "metropolis_weights", "scaled_to_balance"]
 
 ACCURACY = 1e-12
 SWEEPS = 200
 NEWTON_STEPS = 60
 MOST_FACTORED = 3e6
 Vector = NDArray[np.float64]
+
+
+class ImpossibleRepairError(ValueError):
+    """The edges do not allow a repair; `reason` says why in a few words, for tables."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def metropolis_weights(W: sparse.csr_array, labels: pd.Index) -> sparse.csr_array:
@@ -41,10 +50,11 @@ def _refuse_one_way(row: NDArray[np.integer], col: NDArray[np.integer], labels: 
     one_way = np.flatnonzero(alone.data > 0)
     if one_way.size:
         m, k = labels[alone.row[one_way[0]]], labels[alone.col[one_way[0]]]
-        raise ValueError(
+        raise ImpossibleRepairError(
             f"metropolis() needs edges in both directions, but {one_way.size} edges go one way: client "
             f"{listing([m])} receives from {listing([k])}, not the reverse. "
-            "Make the adjacency matrix symmetric, e.g. np.maximum(A, A.T)"
+            "Make the adjacency matrix symmetric, e.g. np.maximum(A, A.T)",
+            f"{one_way.size} edges go one way",
         )
 
 
@@ -55,31 +65,32 @@ def scaled_to_balance(W: sparse.csr_array, labels: pd.Index) -> sparse.csr_array
     disjoint cycles (Sinkhorn and Knopp 1967). Sums are accurate to 1e-12.
     """
     _refuse_support(W, labels)
-    W_t = W.T.tocsr()
+    by = Products.of(W)
     column = np.ones(W.shape[0])
     for sweep in range(SWEEPS):
-        row = 1.0 / (W @ column)
-        reached = W_t @ row
+        row = 1.0 / by.forward(column)
+        reached = by.backward(row)
         # The rows are exact now, so that only columns are off.
         if sweep and np.abs(column * reached - 1.0).max() < ACCURACY / 4:
             break
         column = 1.0 / reached
     else:
         # Sweeps contract by the square of the second singular value of the result: useless where it mixes slowly.
-        row, column = _newton(W, W_t, column)
+        row, column = _newton(W, by, column)
     scaled = W.data * np.repeat(row, np.diff(W.indptr)) * column[W.indices]
     result = sparse.csr_array((scaled, W.indices.copy(), W.indptr.copy()), shape=W.shape)
     off = float(np.abs(result.sum(axis=0) - 1.0).max())
     if not off < ACCURACY:
-        raise ValueError(
+        raise ImpossibleRepairError(
             f"balanced() could not bring the column sums of W closer to 1 than {off:.2g} (wanted {ACCURACY:g}), as "
             "some weights would have to be minute. Use net.lazy(0.5).balanced(), net.metropolis(), or leave W alone "
-            "and balance the steps"
+            "and balance the steps",
+            f"column sums stay {off:.2g} off 1",
         )
     return result
 
 
-def _newton(W: sparse.csr_array, W_t: sparse.csr_array, column: Vector) -> tuple[Vector, Vector]:
+def _newton(W: sparse.csr_array, by: Products, column: Vector) -> tuple[Vector, Vector]:
     """Minimise ``f(y) = sum_m log(W e^y)_m - sum_k y_k``, whose minimum has ``column = e^y``.
 
     The gradient is the excess of the column sums, the Hessian ``I - P'P`` for P the scaled matrix.
@@ -90,12 +101,12 @@ def _newton(W: sparse.csr_array, W_t: sparse.csr_array, column: Vector) -> tuple
         # A step too long may overflow; its height is then not a number, and the step is cut.
         with np.errstate(all="ignore"):
             column = np.exp(y)
-            sums = W @ column
+            sums = by.forward(column)
             return column, 1.0 / sums, float(np.sum(np.log(sums)) - np.sum(y))
 
     column, row, height = scaled(y)
     for _ in range(NEWTON_STEPS):
-        total = column * (W_t @ row)
+        total = column * by.backward(row)
         gradient = total - 1.0
         if np.abs(gradient).max() < ACCURACY / 4:
             break
@@ -150,10 +161,11 @@ def _refuse_support(W: sparse.csr_array, labels: pd.Index) -> None:
     lonely = np.flatnonzero(sender < 0)
     if lonely.size:
         few, heard = _crowd(W, sender, int(lonely[0]))
-        raise ValueError(
+        raise ImpossibleRepairError(
             f"balanced() needs edges on which weights can be doubly stochastic, but the {len(few)} clients "
             f"{listing(labels[few])} listen to nobody but {listing(labels[heard])}, who can bear a total weight "
-            f"of {len(heard)}, not {len(few)}. {advice}"
+            f"of {len(heard)}, not {len(few)}. {advice}",
+            f"{len(few)} clients listen to {len(heard)} only",
         )
     place = np.empty(M, dtype=np.int64)
     place[sender] = np.arange(M)
@@ -166,10 +178,11 @@ def _refuse_support(W: sparse.csr_array, labels: pd.Index) -> None:
     across = np.flatnonzero(group[row] != group[place[W.indices]])
     if across.size:
         m, k = labels[row[across[0]]], labels[W.indices[across[0]]]
-        raise ValueError(
+        raise ImpossibleRepairError(
             f"balanced() would have to give weight zero to {across.size} of {W.nnz} edges, the first being that on "
             f"which client {listing([m])} receives from {listing([k])}: doubly stochastic weights on these edges "
-            f"cannot use it. {advice}, or drop these edges"
+            f"cannot use it. {advice}, or drop these edges",
+            f"{across.size} of {W.nnz} edges would have weight zero",
         )
 
 

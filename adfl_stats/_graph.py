@@ -74,6 +74,8 @@ def reversible_weights(W: sparse.csr_array) -> Vector | None:
 
     Detailed balance fixes pi along any tree that spans the network; it remains to look at the other edges.
     """
+    if W.shape[0] == 1:
+        return np.ones(1)
     reverse = sparse.csr_array(W.T)
     reverse.sort_indices()
     if not (np.array_equal(W.indptr, reverse.indptr) and np.array_equal(W.indices, reverse.indices)):

@@ -21,11 +21,12 @@ __all__ = ["Content", "read"]
 
 @dataclass(frozen=True)
 class Content:
-    """What a file holds: `kind` is "edges", "matrix" or "graph"."""
+    """What a file holds: `kind` is "edges", "matrix" or "graph"; `remark` is on weights that were guessed."""
 
     kind: str
     value: Any
     has_weights: bool
+    remark: str = ""
 
 
 def read(path: str | os.PathLike[str]) -> Content:
@@ -46,6 +47,9 @@ def read(path: str | os.PathLike[str]) -> Content:
         return reader(place)
     except (ValueError, TypeError, EOFError, KeyError, IndexError, ParseError, zipfile.BadZipFile) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
+        # NumPy takes what it does not know for a pickle, and offers to run it.
+        if "pickle" in reason:
+            reason = "it is no NumPy file, or holds objects instead of numbers"
         raise ValueError(
             f"path is {str(place)!r}, which cannot be read as {place.suffix.lower()}: {reason}. Wanted is {wanted}"
         ) from None
@@ -97,8 +101,28 @@ def _graphml(path: Path) -> Content:
         graph = networkx.read_graphml(path)
     except networkx.NetworkXError as error:
         raise ValueError(str(error)) from None
-    values = [value for *_, value in graph.edges(data="weight")]
-    return Content("graph", graph, bool(values) and all(value is not None for value in values))
+    given = [value is not None for *_, value in graph.edges(data="weight")]
+    return Content("graph", graph, bool(given) and all(given), _remark(graph, given))
+
+
+def _remark(graph: Any, given: list[bool]) -> str:
+    """Return what to say of a graph's weights: nothing where equal weights would be the same network."""
+    if not any(given):
+        return ""
+    if not all(given):
+        return (
+            f"{sum(given)} of {len(given)} edges of the graph have the attribute 'weight'; it is not used, and each "
+            "client takes the plain mean over those it hears. Set it on each edge, or drop it"
+        )
+    first: dict[Any, float] = {}
+    for sender, receiver, weight in graph.edges(data="weight"):
+        for client in (receiver,) if graph.is_directed() else (sender, receiver):
+            if abs(first.setdefault(client, weight) - weight) > 1e-12 * abs(weight):
+                return (
+                    "all edges of the graph have the attribute 'weight', and clients weight those they hear by it, "
+                    "scaled to sum 1; for plain means pass weights=False (--no-weights)"
+                )
+    return ""
 
 
 READERS: dict[str, tuple[Callable[[Path], Content], str]] = {

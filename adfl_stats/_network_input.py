@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,16 +18,22 @@ from scipy import sparse
 from adfl_stats._validation import listing
 from adfl_stats.errors import NetworkWarning
 
+if TYPE_CHECKING:
+    import networkx
+
 __all__ = [
+    "adjacency_matrix",
     "client_labels",
     "edge_matrix",
     "edge_table",
+    "graph_matrix",
     "label_index",
     "matrix_and_labels",
-    "refuse_isolated",
-    "refuse_other_than_01",
+    "networkx_module",
+    "refuse_deaf",
     "row_normalised",
     "row_sums",
+    "with_own_estimates",
 ]
 
 
@@ -113,7 +119,14 @@ def _index(names: Iterable[Any]) -> pd.Index:
     return pd.Index(list(names), tupleize_cols=False)
 
 
-def refuse_other_than_01(A: sparse.csr_array, labels: pd.Index, name: str) -> None:
+def adjacency_matrix(A: Any, labels: Any) -> tuple[sparse.csr_array, pd.Index]:
+    """Return a matrix of 0 and 1 as a CSR array, and the labels of the clients."""
+    csr, index = matrix_and_labels(A, labels, "A")
+    _refuse_other_than_01(csr, index, "A")
+    return csr, index
+
+
+def _refuse_other_than_01(A: sparse.csr_array, labels: pd.Index, name: str) -> None:
     """Raise ValueError if an adjacency matrix has entries other than 0 and 1."""
     bad = A.data != 1.0
     if bad.any():
@@ -125,14 +138,31 @@ def refuse_other_than_01(A: sparse.csr_array, labels: pd.Index, name: str) -> No
         )
 
 
-def refuse_isolated(A: sparse.csr_array, labels: pd.Index, name: str) -> None:
-    """Raise ValueError if some client receives from nobody (the paper assumes d_m > 0)."""
+def refuse_deaf(A: sparse.csr_array, labels: pd.Index, name: str) -> sparse.csr_array:
+    """Return `A`; raise ValueError if some client receives from nobody (the paper assumes d_m > 0)."""
     empty = np.diff(A.indptr) == 0
     if empty.any():
         raise ValueError(
-            f"{name} leaves {int(empty.sum())} of {len(labels)} clients isolated, which receive from nobody: "
+            f"{name} has clients that receive from nobody ({int(empty.sum())} of {len(labels)}): "
             f"{listing(labels[empty])}. Give each an edge into it or a self loop, or leave these clients out"
         )
+    return A
+
+
+def with_own_estimates(A: sparse.csr_array, labels: pd.Index, name: str) -> sparse.csr_array:
+    """Return `A` with a self loop for each client that receives from nobody, after a warning that names them."""
+    empty = np.diff(A.indptr) == 0
+    if not empty.any():
+        return A
+    warnings.warn(
+        f"{name} has clients that receive from nobody ({int(empty.sum())} of {len(labels)}): {listing(labels[empty])}. "
+        "Each keeps its own estimate (w_mm = 1), an absorbing node",
+        NetworkWarning,
+        stacklevel=3,
+    )
+    loops = sparse.csr_array(sparse.diags_array(empty.astype(np.float64)))
+    loops.eliminate_zeros()
+    return sparse.csr_array(A + loops)
 
 
 def row_sums(A: sparse.csr_array) -> NDArray[np.float64]:
@@ -144,6 +174,35 @@ def row_normalised(A: sparse.csr_array) -> sparse.csr_array:
     """Return `A` with each row divided by its sum: ``w_mk = a_mk / d_m``. Rows must not be empty."""
     data = A.data / np.repeat(row_sums(A), np.diff(A.indptr))
     return sparse.csr_array((data, A.indices, A.indptr), shape=A.shape)
+
+
+def graph_matrix(G: networkx.Graph, weight: str | None) -> tuple[sparse.csr_array, pd.Index]:
+    """Return the matrix with entry (v, u) for each edge u -> v of a networkx graph, and the labels."""
+    nx = networkx_module()
+    index = client_labels(list(G), G.number_of_nodes(), "the nodes of G")
+    if not len(index):
+        raise ValueError("G has no nodes; a network needs at least one client")
+    lacking = [edge for *edge, value in G.edges(data=weight) if value is None] if weight else []
+    if lacking:
+        raise ValueError(
+            f"G has {len(lacking)} edges without the attribute {weight!r}, "
+            f"the first {tuple(lacking[0])}; "
+            "set it on each edge or use weight=None"
+        )
+    # The arrow points to the receiver, whereas the row of A is the receiver: hence the transpose.
+    A, _ = matrix_and_labels(nx.to_scipy_sparse_array(G, weight=weight, dtype=np.float64).T, None, "G")
+    if weight is None:
+        A.data[:] = 1.0
+    return A, index
+
+
+def networkx_module() -> Any:
+    """Import networkx, which is optional."""
+    try:
+        import networkx
+    except ImportError:
+        raise ImportError('this needs networkx: pip install "adfl-stats[network]"') from None
+    return networkx
 
 
 def edge_table(edges: Any) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from scipy.sparse import linalg
 
 from adfl_stats import _eigenvalues, _graph
 from adfl_stats._eigenvalues import Estimate
+from adfl_stats._products import Products
 from adfl_stats.errors import NetworkWarning
 
 __all__ = ["long_run_weights", "mixing_dense", "mixing_lanczos", "mixing_norm"]
@@ -18,10 +20,14 @@ __all__ = ["long_run_weights", "mixing_dense", "mixing_lanczos", "mixing_norm"]
 DENSE_MIXING = 500
 DENSE_CLASS = 1000
 RESIDUAL = 1e-10
+# Squares of singular values below this are rounding errors.
+NOTHING = 1e-28
 Vector = NDArray[np.float64]
 
 
-def mixing_norm(W: sparse.csr_array, power: int = 1, balanced: bool = False, rough: bool = False) -> Estimate:
+def mixing_norm(
+    W: sparse.csr_array, power: int = 1, balanced: bool = False, rough: bool = False, products: Products | None = None
+) -> Estimate:
     """Return ``||W'(I - J)W||_2``, the first term of Condition 5, with J = 11'/M, or that of a power of W.
 
     Parameters
@@ -29,20 +35,27 @@ def mixing_norm(W: sparse.csr_array, power: int = 1, balanced: bool = False, rou
     W : csr_array
         Row-stochastic.
     power : int
-        Which power of W takes the place of W; it is not formed where W is large.
+        Which power of W takes the place of W, 1 or 2; it is not formed where W is large.
     balanced : bool
         Whether W is doubly stochastic: the norm is then 1, exactly, where rows of W hang apart.
     rough : bool
         Whether accuracy to rank networks is enough where W is large.
+    products : Products, optional
+        The products with W, where they have been prepared.
     """
     if balanced and power == 1 and not _graph.rows_overlap(W):
         return Estimate(1.0)
     if (moduli := _eigenvalues.circulant_moduli(W)) is not None:
         # Circulant matrices are normal: singular values are moduli of eigenvalues.
-        return Estimate(float(np.max(moduli[1:], initial=0.0) ** (2 * power)))
+        return _cleaned(Estimate(float(np.max(moduli[1:], initial=0.0) ** (2 * power))))
     if W.shape[0] <= DENSE_MIXING:
-        return Estimate(mixing_dense(W, power))
-    return mixing_lanczos(W, power, rough=rough)
+        return _cleaned(Estimate(mixing_dense(W, power)))
+    return _cleaned(mixing_lanczos(W, power, rough=rough, products=products))
+
+
+def _cleaned(found: Estimate) -> Estimate:
+    """Return 0 for a norm that is rounding error, as on the complete network."""
+    return found if found.value > NOTHING else replace(found, value=0.0)
 
 
 def mixing_dense(W: sparse.csr_array, power: int = 1) -> float:
@@ -52,21 +65,25 @@ def mixing_dense(W: sparse.csr_array, power: int = 1) -> float:
     return float(np.linalg.norm(centred, 2) ** 2)
 
 
-def mixing_lanczos(W: sparse.csr_array, power: int = 1, steps: int | None = None, rough: bool = False) -> Estimate:
+def mixing_lanczos(
+    W: sparse.csr_array,
+    power: int = 1,
+    steps: int | None = None,
+    rough: bool = False,
+    products: Products | None = None,
+) -> Estimate:
     """Return ``||W'(I - J)W||_2`` by Lanczos iteration, without forming the product.
 
     Where the top of the spectrum is too crowded to be resolved, the best value found is returned with word
     of the trouble; a Rayleigh quotient, it can only be too small.
     """
-    W_t = W.T.tocsr()
+    by = Products.of(W) if products is None else products
+    by = by.twice() if power == 2 else by
 
     def apply(v: Vector) -> Vector:
-        for _ in range(power):
-            v = W @ v
-        v = v - v.mean()
-        for _ in range(power):
-            v = W_t @ v
-        return v
+        image = by.forward(v)
+        image -= image.mean()
+        return by.backward(image)
 
     n = W.shape[0]
     return _eigenvalues.lanczos(apply, n, steps or _eigenvalues.budget(W.nnz), tol=_eigenvalues.tolerance(n, rough))
@@ -161,22 +178,23 @@ def _stationary_sparse(W: sparse.csr_array, most: int = 20_000) -> Vector:
     The lazy matrix has the same stationary distribution and no period.
     """
     n = W.shape[0]
-    W_t = W.T.tocsr()
+    backward = Products.of(W).backward
+    operator = linalg.LinearOperator((n, n), matvec=lambda v: backward(v.ravel()), dtype=np.float64)
     pi = np.full(n, 1.0 / n)
     try:
-        _, vectors = linalg.eigs(W_t, k=1, which="LR", v0=pi, tol=1e-13, maxiter=500)
+        _, vectors = linalg.eigs(operator, k=1, which="LR", v0=pi, tol=1e-13, maxiter=500)
         pi = np.abs(vectors[:, 0].real)
         pi /= pi.sum()
     except linalg.ArpackNoConvergence:
         pass
     for step in range(most):
-        image = W_t @ pi
+        image = backward(pi)
         if step >= 5 and np.abs(image - pi).sum() < RESIDUAL:
             return pi
         pi = 0.5 * (pi + image)
         pi /= pi.sum()
     warnings.warn(
-        f"the influence of the clients is accurate to {np.abs(W_t @ pi - pi).sum():.2g} only, "
+        f"the influence of the clients is accurate to {np.abs(backward(pi) - pi).sum():.2g} only, "
         "as this network mixes very slowly; consider more neighbours",
         NetworkWarning,
         stacklevel=5,

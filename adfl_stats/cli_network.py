@@ -15,7 +15,8 @@ def add_check_network(commands: Any) -> None:
     check = commands.add_parser(
         "check-network",
         help="check a network against Condition 5 and say what would improve it",
-        epilog="Exit status: 0 if Condition 5 holds, 1 if it does not or cannot be decided, 2 on bad input.",
+        epilog="Exit status: 0 if Condition 5 holds on a strongly connected network, 1 if not or if that cannot be "
+        "decided, 2 on bad input. A client that hears nobody keeps its own estimate, with a warning.",
     )
     check.add_argument(
         "file",
@@ -24,7 +25,7 @@ def add_check_network(commands: Any) -> None:
     )
     check.add_argument(
         "--weights",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
         help="the matrix has weights with row sums 1, the graph the attribute 'weight'; by default the file decides",
     )
     check.add_argument("--json", metavar="FILE", help="write the report as JSON")
@@ -34,7 +35,7 @@ def add_check_network(commands: Any) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    net = ad.Network.from_file(options.file, weights=True if options.weights else None)
+    net = ad.Network.from_file(options.file, weights=options.weights)
     report = ad.check_network(net)
     print(report)
     if options.json:
@@ -43,7 +44,7 @@ def _check(options: argparse.Namespace) -> int:
         _write(options.html, f"<!doctype html><meta charset='utf-8'><title>{options.file}</title>{report.to_html()}")
     if options.plot:
         _plot(net, options.plot)
-    return 0 if report["rho"].status == "holds" else 1
+    return 0 if report["rho"].status == report["strongly connected"].status == "holds" else 1
 
 
 def _write(path: str, text: str) -> None:

@@ -18,19 +18,22 @@ from scipy import sparse
 from adfl_stats import _balance, _eigenvalues, _graph, _network_files, _spectrum
 from adfl_stats import _network_input as given
 from adfl_stats._eigenvalues import Estimate
+from adfl_stats._products import Products
 from adfl_stats._validation import in_interval, listing, whole_number
 from adfl_stats.errors import NetworkWarning
 
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["LEAST_INFLUENCE", "Network"]
+__all__ = ["LEAST_INFLUENCE", "SE_ROUNDING", "Network"]
 
 # Influence, in units of the average client's, below which balanced steps no longer make up for it.
 LEAST_INFLUENCE = 0.02
 
 ROW_SUM_TOLERANCE = 1e-8
 BALANCE_TOLERANCE = 1e-10
+# Imbalances below this are rounding errors of the column sums.
+SE_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,10 +91,7 @@ class Network:
         labels : iterable, optional
             One name per client; a DataFrame brings its own.
         """
-        csr, index = given.matrix_and_labels(A, labels, "A")
-        given.refuse_other_than_01(csr, index, "A")
-        given.refuse_isolated(csr, index, "A")
-        return cls._of(given.row_normalised(csr), index)
+        return cls._adjacent(*given.adjacency_matrix(A, labels), "A")
 
     @classmethod
     def from_weights(cls, W: Any, labels: Iterable[Any] | None = None) -> Network:
@@ -105,15 +105,7 @@ class Network:
             One name per client; a DataFrame brings its own.
         """
         csr, index = given.matrix_and_labels(W, labels, "W")
-        sums = given.row_sums(csr)
-        off = np.flatnonzero(np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
-        if off.size:
-            found = ", ".join(f"{listing([index[m]])}: {sums[m]:.10g}" for m in off[:5])
-            raise ValueError(
-                f"W has {off.size} rows that do not sum to 1 ({found}). Divide each row by its sum; "
-                "if the columns sum to 1 instead, pass the transpose; for 0/1 entries use from_adjacency"
-            )
-        return cls._of(given.row_normalised(csr), index)
+        return cls._weighted(csr, index)
 
     @classmethod
     def from_networkx(cls, G: networkx.Graph, weight: str | None = None) -> Network:
@@ -126,23 +118,7 @@ class Network:
         weight : str, optional
             The edge attribute with the weights, scaled to sum 1 for each receiver; None for equal weights.
         """
-        nx = _networkx()
-        index = given.client_labels(list(G), G.number_of_nodes(), "the nodes of G")
-        if not len(index):
-            raise ValueError("G has no nodes; a network needs at least one client")
-        lacking = [edge for *edge, value in G.edges(data=weight) if value is None] if weight else []
-        if lacking:
-            raise ValueError(
-                f"G has {len(lacking)} edges without the attribute {weight!r}, "
-                f"the first {tuple(lacking[0])}; "
-                "set it on each edge or use weight=None"
-            )
-        # The arrow points to the receiver, whereas the row of A is the receiver: hence the transpose.
-        A, _ = given.matrix_and_labels(nx.to_scipy_sparse_array(G, weight=weight, dtype=np.float64).T, None, "G")
-        if weight is None:
-            A.data[:] = 1.0
-        given.refuse_isolated(A, index, "G")
-        return cls._of(given.row_normalised(A), index)
+        return cls._adjacent(*given.graph_matrix(G, weight), "G")
 
     @classmethod
     def from_edges(cls, edges: Any, labels: Iterable[Any] | None = None) -> Network:
@@ -156,13 +132,14 @@ class Network:
         labels : iterable, optional
             All clients, in the order wanted. By default the names in `edges`, sorted.
         """
-        A, index = given.edge_matrix(given.edge_table(edges), labels)
-        given.refuse_isolated(A, index, "edges")
-        return cls._of(given.row_normalised(A), index)
+        return cls._adjacent(*given.edge_matrix(given.edge_table(edges), labels), "edges")
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], weights: bool | None = None) -> Network:
         """Read a network from a file; its ending says how.
+
+        A client that receives from nobody keeps its own estimate, ``w_mm = 1``, with a NetworkWarning that
+        names it: networks in files are read to be checked, and `check_network` says what such a client does.
 
         Parameters
         ----------
@@ -173,15 +150,41 @@ class Network:
         weights : bool, optional
             Whether a matrix has weights, with row sums 1, or is an adjacency matrix of 0 and 1; whether a
             graph has the edge attribute ``weight``. By default the file decides: entries other than 0 and
-            1, or a weight on every edge of the graph. Not used for edges, which have a column or not.
+            1, or a weight on every edge of the graph, with a NetworkWarning where that makes a difference. Not
+            used for edges, which have a column or not.
         """
         content = _network_files.read(path)
-        if content.kind == "edges":
-            return cls.from_edges(content.value)
         weighted = content.has_weights if weights is None else weights
-        if content.kind == "graph":
-            return cls.from_networkx(content.value, weight="weight" if weighted else None)
-        return cls.from_weights(content.value) if weighted else cls.from_adjacency(content.value)
+        if content.remark and weights is None:
+            warnings.warn(content.remark, NetworkWarning, stacklevel=2)
+        if content.kind == "matrix" and weighted:
+            csr, index = given.matrix_and_labels(content.value, None, "W")
+            return cls._weighted(given.with_own_estimates(csr, index, "W"), index)
+        if content.kind == "matrix":
+            A, index, name = *given.adjacency_matrix(content.value, None), "A"
+        elif content.kind == "graph":
+            A, index, name = *given.graph_matrix(content.value, "weight" if weighted else None), "G"
+        else:
+            A, index, name = *given.edge_matrix(given.edge_table(content.value), None), "edges"
+        return cls._adjacent(given.with_own_estimates(A, index, name), index, name)
+
+    @classmethod
+    def _adjacent(cls, A: sparse.csr_array, labels: pd.Index, name: str) -> Network:
+        """Scale rows to sum 1, where each client must receive from somebody."""
+        return cls._of(given.row_normalised(given.refuse_deaf(A, labels, name)), labels)
+
+    @classmethod
+    def _weighted(cls, W: sparse.csr_array, labels: pd.Index) -> Network:
+        """Take weights whose rows must sum to 1."""
+        sums = given.row_sums(W)
+        off = np.flatnonzero(np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
+        if off.size:
+            found = ", ".join(f"{listing([labels[m]])}: {sums[m]:.10g}" for m in off[:5])
+            raise ValueError(
+                f"W has {off.size} rows that do not sum to 1 ({found}). Divide each row by its sum; "
+                "if the columns sum to 1 instead, pass the transpose; for 0/1 entries use from_adjacency"
+            )
+        return cls._of(given.row_normalised(W), labels)
 
     @classmethod
     def _of(cls, W: sparse.csr_array, labels: pd.Index) -> Network:
@@ -227,7 +230,7 @@ class Network:
 
     def to_networkx(self) -> networkx.DiGraph:
         """Return a networkx graph with an edge u -> v of weight ``w_vu`` where v receives from u."""
-        graph = _networkx().DiGraph()
+        graph = given.networkx_module().DiGraph()
         names = list(self.labels)
         graph.add_nodes_from(names)
         receiver = np.repeat(np.arange(self.n_clients), np.diff(self.indptr))
@@ -245,7 +248,8 @@ class Network:
     @cached_property
     def se(self) -> float:
         """The imbalance ``SE(W) = (M^-1 ||W'1 - 1||^2)^(1/2)``; zero if W is doubly stochastic, only then."""
-        return float(np.sqrt(np.mean(self._column_excess**2)))
+        found = float(np.sqrt(np.mean(self._column_excess**2)))
+        return found if found > SE_ROUNDING else 0.0
 
     @cached_property
     def mixing(self) -> float:
@@ -258,7 +262,16 @@ class Network:
 
     @cached_property
     def _mixing(self) -> Estimate:
-        return _spectrum.mixing_norm(self.W, balanced=self.is_doubly_stochastic)
+        return _spectrum.mixing_norm(self.W, balanced=self.is_doubly_stochastic, products=self._products)
+
+    @cached_property
+    def _reversible(self) -> NDArray[np.float64] | None:
+        """The influence where ``pi_m w_mk = pi_k w_km``, as on undirected graphs; None where that is not so."""
+        return _graph.reversible_weights(self.W) if self.is_strongly_connected else None
+
+    @property
+    def _products(self) -> Products:
+        return Products.of(self.W, self._reversible)
 
     @cached_property
     def rho(self) -> float:
@@ -318,7 +331,7 @@ class Network:
         if self.n_clients > _eigenvalues.DENSE and self.is_doubly_stochastic and abs(W - W.T).max() < 1e-12:
             # Symmetric: the singular values, whose square the mixing is, are the moduli.
             return Estimate(math.sqrt(self._mixing.value), self._mixing.trouble)
-        found = _eigenvalues.second_modulus(W, *self._classes)
+        found = _eigenvalues.second_modulus(W, *self._classes, reversible=self._reversible)
         # sqrt(mixing) = ||(I - J)W|| bounds the eigenvalues of (I - J)W, which are the others of W.
         if found.trouble and not self._mixing.trouble:
             most = math.sqrt(self._mixing.value)
@@ -336,6 +349,8 @@ class Network:
         """
         if self.is_doubly_stochastic:
             return self._series(np.full(self.n_clients, 1.0 / self.n_clients))
+        if self._reversible is not None:
+            return self._series(self._reversible.copy())
         return self._series(_spectrum.long_run_weights(self.W, *self._classes))
 
     @property
@@ -418,8 +433,7 @@ class Network:
         return pd.Series(values, index=self.labels, copy=False)
 
     def __repr__(self) -> str:
-        imbalance = self.se if self.se > 1e-12 else 0.0
-        text = f"Network({self.n_clients} clients, {self.n_edges} edges, SE(W)={imbalance:.3g}"
+        text = f"Network({self.n_clients} clients, {self.n_edges} edges, SE(W)={self.se:.3g}"
         if self.n_clients <= _spectrum.DENSE_MIXING:
             text += f", rho={self.rho:.3g}"
         return text + ")"
@@ -435,12 +449,3 @@ def _told(found: Estimate, claim: str) -> float:
             stacklevel=4,
         )
     return found.value
-
-
-def _networkx() -> Any:
-    """Import networkx, which is optional."""
-    try:
-        import networkx
-    except ImportError:
-        raise ImportError('this needs networkx: pip install "adfl-stats[network]"') from None
-    return networkx

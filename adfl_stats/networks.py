@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial import cKDTree
 
+from adfl_stats._network_input import networkx_module
 from adfl_stats._validation import in_interval, whole_number
 from adfl_stats.errors import NetworkWarning
-from adfl_stats.network import Network, _networkx
+from adfl_stats.network import Network
 
 __all__ = [
     "central_client",
@@ -229,7 +230,7 @@ def small_world(M: int, k: int, beta: float, seed: Seed = None, labels: Labels =
     beta = in_interval(beta, "beta", 0.0, 1.0)
     if k % 2 or k > M - 1:
         raise ValueError(f"k is {k}; it must be even, half on each side, and below M = {M}")
-    graph = _networkx().watts_strogatz_graph(M, k, beta, seed=_plain_seed(seed))
+    graph = networkx_module().watts_strogatz_graph(M, k, beta, seed=_plain_seed(seed))
     return _warned_if_split(_of_graph(graph, labels))
 
 
@@ -242,7 +243,7 @@ def scale_free(M: int, m: int, seed: Seed = None, labels: Labels = None) -> Netw
     m = whole_number(m, "m", 1)
     if m > M - 1:
         raise ValueError(f"m is {m}; with M = {M} clients it can be at most M - 1 = {M - 1}")
-    return _of_graph(_networkx().barabasi_albert_graph(M, m, seed=_plain_seed(seed)), labels)
+    return _of_graph(networkx_module().barabasi_albert_graph(M, m, seed=_plain_seed(seed)), labels)
 
 
 # ---------------------------------------------------------------------- from edges to a network
@@ -255,7 +256,7 @@ def _network(M: int, edges: Edges, labels: Labels, self_loops: bool = False) -> 
 
 
 def _of_graph(graph: Any, labels: Labels) -> Network:
-    return Network.from_adjacency(_networkx().to_scipy_sparse_array(graph, weight=None), labels)
+    return Network.from_adjacency(networkx_module().to_scipy_sparse_array(graph, weight=None), labels)
 
 
 def _both_ways(one: Ints, other: Ints) -> Edges:

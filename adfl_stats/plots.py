@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from adfl_stats._eigenvalues import circulant_moduli
+from adfl_stats.network import Network
 
 if TYPE_CHECKING:
-    from adfl_stats.network import Network
     from adfl_stats.results import Results
     from adfl_stats.theory.rates import Rates
 
@@ -86,6 +86,7 @@ def network(net: Network, ax: Any = None) -> Any:
     ax : matplotlib axes, optional
         Where to draw.
     """
+    _demand_network(net)
     if net.n_clients > MOST_DRAWN:
         raise ValueError(
             f"net has {net.n_clients} clients; a drawing shows at most {MOST_DRAWN}. "
@@ -113,6 +114,13 @@ def network(net: Network, ax: Any = None) -> Any:
     one_way = "" if mutual.all() else "; the broad end sends"
     ax.set_title(f"{M} clients, {net.n_edges} edges{one_way}", fontsize="medium")
     return ax
+
+
+def _demand_network(net: Any) -> None:
+    if not isinstance(net, Network):
+        raise TypeError(
+            f"net is a {type(net).__name__}; wanted is a Network. Make one by Network.from_adjacency or from_networkx"
+        )
 
 
 def _layout(net: Network) -> tuple[NDArray[np.float64], bool]:
@@ -164,7 +172,8 @@ def _draw_clients(ax: Any, net: Network, place: NDArray[np.float64]) -> None:
             *place[~heard].T, s=size, facecolors="white", edgecolors=DOUBTED, linewidths=1.3, zorder=3,
             label=f"influence 0 ({int((~heard).sum())})",
         )  # fmt: skip
-        ax.legend(frameon=False, loc="lower left", fontsize="small")
+        # Below the drawing: inside, a client may stand anywhere.
+        ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), fontsize="small")
     if even:
         ax.text(0.5, -0.01, "all clients count the same", transform=ax.transAxes, ha="center", va="top", color=QUIET)
     else:
@@ -186,6 +195,7 @@ def spectrum(net: Network, ax: Any = None) -> Any:
     ax : matplotlib axes, optional
         Where to draw.
     """
+    _demand_network(net)
     if net.n_clients > MOST_EIGENVALUES:
         raise ValueError(
             f"net has {net.n_clients} clients; all eigenvalues are drawn for at most {MOST_EIGENVALUES}. "
@@ -230,8 +240,9 @@ def rates(rates: Rates, ax: Any = None) -> Any:
     # Where rounding has not yet taken over.
     seen = np.flatnonzero(distance > 1e-12 * distance[0])
     last = int(seen[-1]) if seen.size else 0
-    back = distance[last] * rates.exact ** (at - at[last])
-    ax.plot(at, back, color="black", lw=1.0, ls="--", label=f"exact factor {rates.exact:.5g}")
+    if np.isfinite(rates.exact):
+        back = distance[last] * rates.exact ** (at - at[last])
+        ax.plot(at, back, color="black", lw=1.0, ls="--", label=f"exact factor {rates.exact:.5g}")
     bound = distance[0] * rates.bound**at
     ax.plot(at, bound, color=DOUBTED, lw=1.0, label=f"{rates.place}: {rates.bound:.5g}")
     ax.set(xlabel="round", ylabel="root mean square distance", yscale="log")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -274,7 +275,7 @@ class Results:
             index=fit.labels.rename(fit.client_name),
         )
 
-    def check(self, abnormal: Any = None, theta0: ArrayLike | None = None) -> Report:
+    def check(self, abnormal: Any = None, theta0: ArrayLike | Mapping[Any, float] | None = None) -> Report:
         """Hold this fit against the paper: Conditions 1 to 7, Theorems 1 to 3, what they lead to.
 
         Each line has the value here, what is wanted, and one of four words: holds, fails, indicative
@@ -285,7 +286,7 @@ class Results:
         abnormal : labels, indices or boolean mask, optional
             The set A of abnormal clients, as a list, set, array or Series. Labels that are numbers are
             taken as labels. Without it the down-weighted clients stand in, and the lines say so.
-        theta0 : array (P,) or Series, optional
+        theta0 : array (P,), or Series or dict by name, optional
             The true parameter of the normal clients. Without it the estimate stands in.
         """
         return audit(self._fit, self.data, abnormal, theta0)

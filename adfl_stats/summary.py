@@ -183,6 +183,13 @@ def _notes(res: Results) -> list[str]:
         hardly = res.network.n_clients * res.network.influence.to_numpy() < LEAST_INFLUENCE
         if hardly.any():
             notes.append(f"Too little heard for that to make up for it: {listing(res.network.labels[hardly])}.")
+    elif not res.network.is_doubly_stochastic and fit.smooth:
+        lost = 1.0 - res.network.effective_clients / res.network.n_clients
+        notes.append(
+            f"The network counts some clients more than others (SE(W) = {res.network.se:.3g}), and steps are not "
+            f"balanced: the estimate loses about {lost:.1%} of efficiency, which the numerical error does not count. "
+            "See balance=True of the method."
+        )
     if res.network.rho >= 1:
         notes.append(
             "Condition 5 fails on this network: the paper's convergence results do not apply. The numerical error "

@@ -110,7 +110,7 @@ CASES = {
     "isolated client": (
         lambda c: ad.Network.from_adjacency([[0, 1], [0, 0]], labels=["a", "b"]),
         ValueError,
-        "A leaves 1 of 2 clients isolated, which receive from nobody: 'b'",
+        r"A has clients that receive from nobody \(1 of 2\): 'b'",
     ),
     "W not square": (lambda c: ad.Network.from_weights(W3[:2]), ValueError, r"W has shape \(2, 3\); it must be square"),
     "W negative": (lambda c: ad.Network.from_weights(put(W3, (1, 2), -1)), ValueError, "negative .* row 1, column 2"),

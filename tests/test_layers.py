@@ -17,7 +17,7 @@ ROOT = Path(ad.__file__).parent
 LAYERS = [
     {"_kernels"},
     {"errors", "_validation", "_algebra"},
-    {"_graph", "_network_input", "corruptions"},
+    {"_graph", "_network_input", "_products", "corruptions"},
     {"_balance", "_eigenvalues", "_network_files"},
     {"_spectrum"},
     {"network", "data", "families", "simulate"},
@@ -29,7 +29,7 @@ LAYERS = [
     {"methods._base", "fit"},
     {"methods.dfl", "methods.bridge"},
     {"methods.adaptive"},
-    {"methods", "theory.checks", "theory.bounds", "theory.truth"},
+    {"methods", "theory.checks", "theory.bounds", "theory.truth", "theory.trace_rate"},
     {"theory.constants", "theory.network_repairs"},
     {"theory.conditions", "theory.network_report"},
     {"theory.theorems"},

@@ -1,6 +1,8 @@
 """Rates and advice against dense eigenvalues, stacked linear systems and what runs do."""
 
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from adfl_stats.theory import contraction
 from adfl_stats.theory.contraction import spectral_radius
 from adfl_stats.theory.linearised import Linearised, weighted_solution
 from adfl_stats.theory.outlook import BIAS_SHARE
+from adfl_stats.theory.trace_rate import observed_factor
 
 M, P = 12, 3
 SIZES = [30, 55, 24, 80, 41, 33, 60, 28, 37, 52, 45, 26]
@@ -223,7 +226,43 @@ def test_trace_factor_ignores_the_floor_and_wants_three_points():
     short = model.rates(model.fit(ad.DFL(), step=STEP, rounds=2))
     assert np.isnan(short.fitted)
     assert np.isnan(short.rounds(0.1, "fitted"))
-    assert short.to_frame().loc["fitted", "note"] == "the trace is too short"
+    assert short.to_frame().loc["fitted", "note"] == "no step has two lines of trace 10 or more rounds apart"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_trace_factor_of_fits_that_cut_the_step(family):
+    """The last phase has one line; an earlier one shows the factor at its own, larger step."""
+    sim, net = simulated(family, sizes=[80] * 40, p=4), ad.networks.erdos_renyi(40, 0.3, seed=2)
+    model = model_of(sim, net)
+    res = model.fit(ad.DFL(), tolerance=0.02)
+    rates = model.rates(res)
+    last = res.trace[res.trace["step"] == res.step]
+    assert len(last) < 3
+    assert rates.fitted_step > res.step
+    metric = model._problem(net).coordinates(res._fit.start.centre)[0]
+    there = Dense(sim, net, rates.fitted_step, metric=metric).radius
+    assert_allclose(np.log(rates.fitted), np.log(there), rtol=0.15)
+    assert f"at step {rates.fitted_step:.4g}, where the exact factor is" in rates.fitted_note
+    assert rates.rounds(1e-3, "fitted") > 0
+
+
+def trace_of(lines, theta=1.0):
+    trace = pd.DataFrame(lines, columns=["round", "step", "moved"]).assign(run=0)
+    return observed_factor(SimpleNamespace(trace=trace, theta=np.full((2, 1), theta)))
+
+
+def test_trace_without_a_factor_says_why():
+    assert trace_of([(10, 0.1, 1e-15), (20, 0.1, 1e-16)]).note.startswith("all moves in the trace are rounding errors")
+    assert trace_of([(100, 0.1, 1.0), (200, 0.05, 0.1)]).note.startswith("no step has two lines of trace")
+    grows = trace_of([(100, 0.1, 1.0), (200, 0.1, 2.0)])
+    assert grows.note == "the clients' moves do not shrink at any constant step"
+    assert np.isnan(grows.value)
+    # Of two phases the longer one that falls counts, by its rounds; the same step after a cut is another phase.
+    found = trace_of(
+        [(10, 0.4, 1.0), (20, 0.4, 0.5), (40, 0.1, 0.4), (140, 0.1, 0.1), (540, 0.2, 1.0), (940, 0.2, 2.0)]
+    )
+    assert (found.value, found.step) == (pytest.approx(0.25**0.01), 0.1)
+    assert found.note == "from the trace of rounds 40 to 140"
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -305,6 +344,21 @@ def test_floor_grows_with_the_imbalance_of_the_network():
     assert (np.diff(total) > 0).all()
 
 
+def test_floor_is_proportional_to_the_imbalance():
+    """Clients hear a hub with some weight: SE(W) is proportional to it, and so is what runs end with (slope 1)."""
+    sim = simulated(sizes=[60] * M)
+    circle, star = NETWORKS["circle"].W.toarray(), np.zeros((M, M))
+    star[:, 0] = 1.0
+    pooled = np.linalg.lstsq(sim.X, sim.y)[0]
+    found = []
+    for share in (0.01, 0.02, 0.04, 0.08):
+        net = ad.Network.from_weights((1 - share) * circle + share * star)
+        res = model_of(sim, net).fit(ad.DFL(init=pooled), step=1e-3, rounds=8000)
+        found.append((net.se, np.linalg.norm(res.params - pooled)))
+    se, floor = np.array(found).T
+    assert abs(np.polyfit(np.log(se), np.log(floor), 1)[0] - 1.0) < 0.15
+
+
 # ------------------------------------------------------------------ advice
 
 
@@ -344,7 +398,22 @@ def test_repairs_are_what_the_repaired_network_gets():
     assert table.loc["as it is", "imbalance"] > 0.05
     assert_allclose(table.loc[["net.metropolis()", "ad.DFL(balance=True)"], "imbalance"], 0.0, atol=1e-9)
     assert advice["imbalance"].status == "fails"
-    assert "ad.DFL(balance=True) or net.metropolis() would cure that" in str(advice).replace("\n  ", " ")
+    text = str(advice).replace("\n  ", " ")
+    cures = table.index[table["imbalance"] <= 0.05]
+    assert {"ad.DFL(balance=True)", "net.metropolis()"} <= set(cures)
+    assert f"{' or '.join(cures)} would cure that" in text
+    best = table.loc[cures, "exchanges"].idxmin()
+    assert f"Of the changes that cure the imbalance, {best} needs the fewest exchanges" in text
+    balanced = model_of(sim, net).fit(ad.DFL(balance=True))
+    assert 0.5 < table.loc["fit(ad.DFL(balance=True)) without step", "rounds"] / balanced.rounds < 2.0
+
+
+def test_repairs_that_edges_do_not_allow_say_why():
+    advice = model_of(simulated(), NETWORKS["hub (periodic)"]).advise()
+    (table,) = advice.tables.values()
+    assert table.loc["net.balanced()", "note"] == "not possible: 2 clients listen to 1 only"
+    assert table.loc["net.gossip(2)", "note"] == "not possible: it leaves 2 closed groups"
+    assert table.loc["net.gossip(2)", ["step", "rounds", "exchanges"]].isna().all()
 
 
 def test_cutting_the_step_is_foreseen():
@@ -382,6 +451,12 @@ def test_a_network_in_pieces_gets_no_step():
     half = np.full((6, 6), 1.0 / 6)
     with pytest.warns(ad.NetworkWarning, match="falls into 2 groups"):
         model = model_of(simulated(), ad.Network.from_weights(linalg.block_diag(half, half)))
+    rates = model.rates(model.fit(ad.DFL(), step=STEP, rounds=50))
+    assert np.isnan(rates.exact)
+    assert np.isnan(rates.rounds(1e-3))
+    assert "2 closed groups, which never agree" in str(rates)
+    pytest.importorskip("matplotlib").use("Agg")
+    assert len(ad.plots.rates(rates).lines) == 2
     advice = model.advise()
     assert np.isnan(advice.step)
     assert advice["closed groups"].status == "fails"
@@ -453,6 +528,16 @@ def test_plot_has_three_lines():
     pyplot.close("all")
 
 
+def test_data_without_noise_are_recognised():
+    # All gradients are rounding errors there, and must not be held against each other digit by digit.
+    sim = simulated()
+    sim = replace(sim, y=1e3 * sim.X.sum(axis=1))
+    model = model_of(sim, NETWORKS["circle"])
+    res = model.fit(ad.DFL(), step=STEP, rounds=400)
+    shuffled = ad.ClientData.from_arrays(sim.X.copy(order="F"), sim.y, sim.client)
+    assert ad.DecentralizedGLM(shuffled, NETWORKS["circle"]).rates(res).exact == model.rates(res).exact
+
+
 def test_errors_name_what_is_wrong():
     sim = simulated()
     model = model_of(sim, NETWORKS["circle"])
@@ -467,6 +552,14 @@ def test_errors_name_what_is_wrong():
         ValueError, match=r"res is a fit of another model \(12 clients, 3 coefficients; this one has 12"
     ):
         model_of(simulated(p=4), NETWORKS["circle"]).rates(res)
+    # The same shape, labels and influence; other weights, or other data.
+    with pytest.raises(ValueError, match=r"res is a fit over another network: its W differs.*use the model that was"):
+        model_of(sim, NETWORKS["circle"].lazy(0.5)).rates(res)
+    with pytest.raises(ValueError, match=r"res is a fit of other data or of another family: the clients' gradients"):
+        model_of(simulated(seed=1), NETWORKS["circle"]).rates(res)
+    nudged = replace(sim, y=sim.y + 1e-3 * (np.arange(len(sim.y)) == 0))
+    with pytest.raises(ValueError, match=r"res is a fit of other data"):
+        model_of(nudged, NETWORKS["circle"]).rates(res)
     rates = model.rates(res)
     with pytest.raises(ValueError, match=r"accuracy is 1; it must lie in \(0, 1\)"):
         rates.rounds(1.0)

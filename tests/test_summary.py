@@ -105,6 +105,22 @@ def test_plots_draw_what_the_results_hold(hospitals):
     pyplot.close("all")
 
 
+def test_summary_says_what_an_unbalanced_network_costs():
+    sim = ad.simulate.paper_linear(0.0, None, seed=1, M=12, n=60, p=3)
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    hub = ad.networks.central_client(12)
+    words = "which the numerical error does not count"
+
+    def text(net, method):
+        return " ".join(str(ad.DecentralizedGLM(data, net).fit(method).summary()).split())
+
+    # The centre has influence 1/2, each other client 1/22.
+    lost = 1.0 - 1.0 / (12 * (0.25 + 11 / 22**2))
+    assert f"loses about {lost:.1%} of efficiency, {words}" in text(hub, ad.DFL())
+    assert words not in text(hub, ad.DFL(balance=True))
+    assert words not in text(ad.networks.directed_circle(12, 3), ad.DFL())
+
+
 def test_demo(capsys):
     assert main(["demo", "--clients", "20", "--seed", "2"]) == 0
     shown = capsys.readouterr().out

@@ -430,6 +430,9 @@ def test_clean_data_have_no_bias():
         assert report[name].value == 0.0, name
     assert "below 1: the rate is kept" in report["varrho^2"].note
     assert report["MSE"].value == report["V"].value
+    assert report["oracle (2)"].bound == "any"
+    assert "no client is abnormal, so that nothing is asked" in report["oracle (2)"].note
+    assert "inf" not in str(report)
     assert "above 1: the root-N rate is lost" in res.check([1])["varrho^2"].note
 
 
@@ -610,10 +613,12 @@ def test_theta0_in_any_form(res, sim):
     series = pd.Series(sim.theta0, index=res.params.index)
     assert res.check(theta0=list(sim.theta0)).to_json() == wanted
     assert res.check(theta0=series[::-1]).to_json() == wanted
+    assert res.check(theta0=dict(series[::-1])).to_json() == wanted
     for given, error, words in (
         (sim.theta0[:2], ValueError, "theta0 has 2 entries; the model has 4 coefficients ('x1', .*). Give one value"),
         (series.iloc[:3], ValueError, "theta0 has 3 entries named 'x1', .*; the 4 coefficients .*like res.params"),
         (series.set_axis(range(4)), ValueError, "theta0 has 4 entries named 0, 1, 2, 3"),
+        ({"x1": 1.0}, ValueError, "theta0 has 1 entries named 'x1'; the 4 coefficients"),
         ([1.0, np.nan, 0, 0], ValueError, "theta0 has NaN or infinite values"),
         (sim.theta0[None], ValueError, "theta0 must have 1 dimension"),
         ("truth", TypeError, "theta0 must hold numbers"),

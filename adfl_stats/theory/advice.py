@@ -17,6 +17,7 @@ from adfl_stats.methods.dfl import client_weights
 from adfl_stats.network import Network
 from adfl_stats.problem import Problem
 from adfl_stats.theory.checks import FAILS, INDICATIVE, Check, Report, decided
+from adfl_stats.theory.network_repairs import attempted
 from adfl_stats.theory.outlook import BIAS_SHARE, Outlook, outlook
 
 __all__ = ["Advice", "advise_on"]
@@ -102,39 +103,46 @@ def _repairs(
     tolerance: float,
     here: Outlook,
 ) -> pd.DataFrame:
-    """Return one row per way to do it: step, rounds, exchanges, imbalance, exchanges saved."""
-    rows: dict[str, list[float]] = {"as it is": [here.step, here.rounds, here.rounds, here.imbalance, 0.0]}
+    """Return one row per way to do it: step, rounds, exchanges, imbalance, exchanges saved, and a note."""
+    rows: dict[str, list[object]] = {"as it is": [here.step, here.rounds, here.rounds, here.imbalance, 0.0, ""]}
 
     def add(name: str, found: Outlook, exchanges: int = 1) -> None:
         cost = found.rounds * exchanges
-        rows[name] = [found.step, found.rounds, cost, found.imbalance, here.rounds - cost]
+        rows[name] = [found.step, found.rounds, cost, found.imbalance, here.rounds - cost, ""]
 
     if not balance and not problem.network.is_doubly_stochastic:
-        add("ad.DFL(balance=True)", outlook(problem, problem.steps(weights, balance=True), tolerance))
+        steps = problem.steps(weights, balance=True)
+        add("ad.DFL(balance=True)", outlook(problem, steps, tolerance))
+        found = outlook(problem, steps, tolerance, preconditioned=True)
+        add("fit(ad.DFL(balance=True)) without step", replace(found, rounds=found.rounds_with_cuts))
     for name, network, exchanges in _networks(problem.network):
+        if isinstance(network, str):
+            rows[name] = [math.nan] * 5 + [network]
+            continue
         other = make(network)
         add(name, outlook(other, other.steps(weights, balance=balance), tolerance), exchanges)
     found = outlook(problem, problem.steps(weights, balance=balance), tolerance, preconditioned=True)
     add("fit() without step", replace(found, rounds=found.rounds_with_cuts))
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["step", "rounds", "exchanges", "imbalance", "saved"])
+    return pd.DataFrame.from_dict(
+        rows, orient="index", columns=["step", "rounds", "exchanges", "imbalance", "saved", "note"]
+    )
 
 
-def _networks(network: Network) -> Iterator[tuple[str, Network, int]]:
-    """Yield the repaired networks that the edges allow, and the combine steps they have in a round."""
+def _networks(network: Network) -> Iterator[tuple[str, Network | str, int]]:
+    """Yield the repaired networks, or why there is none, and the combine steps they have in a round."""
     makers: dict[str, tuple[Callable[[], Network], int]] = {
         "net.metropolis()": (network.metropolis, 1),
         "net.lazy(0.5)": (lambda: network.lazy(0.5), 1),
         "net.gossip(2)": (lambda: network.gossip(2), 2),
     }
-    if hasattr(network, "balanced") and not network.is_doubly_stochastic:
+    if not network.is_doubly_stochastic:
         makers["net.balanced()"] = (network.balanced, 1)
+        makers["net.lazy(0.5).balanced()"] = (lambda: network.lazy(0.5).balanced(), 1)
     for name, (make, exchanges) in makers.items():
-        try:
-            repaired = make()
-        except ValueError:  # the edges go one way, or do not allow balance
-            continue
-        if len(repaired.closed_groups) == 1:
-            yield name, repaired, exchanges
+        repaired = attempted(make)
+        # Two combine steps on a network with period 2 never mix its two parts.
+        groups = 1 if isinstance(repaired, str) else len(repaired.closed_groups)
+        yield name, repaired if groups == 1 else f"not possible: it leaves {groups} closed groups", exchanges
 
 
 # ---------------------------------------------------------------------- words
@@ -187,14 +195,28 @@ def _sentences(method: DFL | ADFL, here: Outlook, table: pd.DataFrame, tolerance
             f"The network counts some clients more than others, which moves the estimate by {here.imbalance:.2g} "
             f"standard errors whatever the step; {_cures(table, tolerance)}."
         )
-    best = table["exchanges"].iloc[1:].sort_values()
-    if best.iloc[0] < 0.9 * here.rounds:
-        yield f"{best.index[0]} would need about {best.iloc[0]:.0f} exchanges with neighbours, not {here.rounds:.0f}."
+    yield from _cheapest(here, table, tolerance)
     if isinstance(method, ADFL):
         yield (
             "The weights of aDFL are known after its fit only; here all clients count. For the last stage ask again "
             "with method=ad.DFL(weights=res.client_weights)."
         )
+
+
+def _cheapest(here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator[str]:
+    """Yield the change with the fewest exchanges; where the network is unbalanced, of those that cure that."""
+    unbalanced = here.imbalance > tolerance
+    others = table.iloc[1:]
+    if unbalanced:
+        others = others[others["imbalance"] <= tolerance]
+    best = others["exchanges"].dropna().sort_values()
+    if unbalanced and len(best):
+        yield (
+            f"Of the changes that cure the imbalance, {best.index[0]} needs the fewest exchanges with neighbours, "
+            f"about {best.iloc[0]:.0f}; as it is, {here.rounds:.0f} lead to the estimate of an unbalanced network."
+        )
+    elif not unbalanced and best.iloc[0] < 0.9 * here.rounds:
+        yield f"{best.index[0]} would need about {best.iloc[0]:.0f} exchanges with neighbours, not {here.rounds:.0f}."
 
 
 def _no_consensus(groups: int) -> Advice:

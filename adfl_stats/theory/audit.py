@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpy.typing import ArrayLike
-
 from adfl_stats.data import ClientData
 from adfl_stats.fit import Fit
 from adfl_stats.theory.checks import Report
@@ -16,7 +14,7 @@ from adfl_stats.theory.theorems import corollary1, proposition1, theorem1, theor
 __all__ = ["audit"]
 
 
-def audit(fit: Fit, data: ClientData | None = None, abnormal: Any = None, theta0: ArrayLike | None = None) -> Report:
+def audit(fit: Fit, data: ClientData | None = None, abnormal: Any = None, theta0: Any = None) -> Report:
     """Return Conditions 1 to 7, Theorems 1 to 3, Proposition 1 and Corollary 1 as a report.
 
     Parameters

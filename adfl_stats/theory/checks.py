@@ -18,7 +18,7 @@ import pandas as pd
 
 from adfl_stats._validation import one_of
 
-__all__ = ["FAILS", "HOLDS", "INDICATIVE", "STATUSES", "UNKNOWN", "Check", "Report", "decided"]
+__all__ = ["FAILS", "HOLDS", "INDICATIVE", "STATUSES", "UNKNOWN", "Check", "Report", "decided", "factor_text", "number"]
 
 HOLDS, FAILS, INDICATIVE, UNKNOWN = "holds", "fails", "indicative", "unknown"
 STATUSES = (HOLDS, FAILS, INDICATIVE, UNKNOWN)
@@ -129,7 +129,7 @@ class Report:
             lines += textwrap.wrap(check.note, WIDTH, initial_indent="    ", subsequent_indent="    ")
         lines.append("=" * WIDTH)
         for name, table in self.tables.items():
-            lines += ["", name, table.to_string(float_format=number), ""]
+            lines += ["", name, _dashed(table).to_string(float_format=number), ""]
         if self.advice:
             lines.append("Advice:")
             for entry in self.advice:
@@ -150,7 +150,8 @@ class Report:
         )
         head = "".join(f"<th>{word}</th>" for word in ("", "paper", "value", "wanted", "status", "note"))
         tables = "".join(
-            f"<h4>{html.escape(name)}</h4>{table.to_html(float_format=number)}" for name, table in self.tables.items()
+            f"<h4>{html.escape(name)}</h4>{_dashed(table).to_html(float_format=number)}"
+            for name, table in self.tables.items()
         )
         advice = "".join(f"<li>{html.escape(entry)}</li>" for entry in self.advice)
         return (
@@ -165,6 +166,16 @@ class Report:
 def number(value: float | None) -> str:
     """Return a number with four significant digits; a dash where there is none."""
     return "-" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def _dashed(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table to show, with a dash where there is no value."""
+    return table.astype(object).where(table.notna(), "-")
+
+
+def factor_text(value: float) -> str:
+    """Return a factor with digits that tell it from 1."""
+    return f"1 - {1.0 - value:.2g}" if 0.999 < value < 1.0 - 1e-12 else number(value)
 
 
 def _row(name: str, value: str, bound: str, status: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import stats
 
 from adfl_stats.accuracy import sandwich
@@ -147,9 +147,7 @@ class Constants:
         return math.hypot(math.sqrt(self.variance), self.pooled_bias)
 
     @classmethod
-    def of(
-        cls, fit: Fit, data: ClientData | None = None, abnormal: Any = None, theta0: ArrayLike | None = None
-    ) -> Constants:
+    def of(cls, fit: Fit, data: ClientData | None = None, abnormal: Any = None, theta0: Any = None) -> Constants:
         """Estimate the constants.
 
         Parameters

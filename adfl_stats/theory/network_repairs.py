@@ -3,79 +3,104 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats import _eigenvalues, _spectrum
+from adfl_stats._balance import ImpossibleRepairError
+from adfl_stats._products import Products
 from adfl_stats._validation import listing
-from adfl_stats.network import Network
-from adfl_stats.theory.checks import FAILS, HOLDS
+from adfl_stats.network import SE_ROUNDING, Network
+from adfl_stats.theory.checks import FAILS, HOLDS, factor_text, number
 
-__all__ = ["repair_advice", "repair_table"]
+__all__ = ["attempted", "repair_advice", "repair_table"]
 
-AS_IS, STEPS = "as is", "balanced steps"
+AS_IS, LAZY, STEPS = "as is", "lazy(0.5)", "balanced steps"
 COLUMNS = ["rho", "SE(W)", "second eigenvalue modulus", "edges", "note"]
 # Gains below this are rounding, or the error of rough eigenvalues.
 GAIN = 1e-3
+# A rho below this is zero up to rounding.
+NOTHING = 1e-12
 
 
 def repair_table(net: Network) -> pd.DataFrame:
-    """Return one row for each repair that can be applied, and one for the network as it is.
+    """Return one row for each repair, and one for the network as it is.
 
     ``edges`` counts the messages of a round: gossip(2) sends over each edge twice. On large networks numbers
-    of repairs are accurate to some four digits, which is enough to rank them.
+    of repairs are accurate to some four digits, which is enough to rank them. A repair that the edges do not
+    allow has a note that says why, and no numbers.
     """
-    second, se = net._second_eigenvalue, _clean(net.se)
+    second, se = net._second_eigenvalue, net.se
     rows: dict[str, list[object]] = {
         AS_IS: [net._mixing.value + se, se, second.value, net.n_edges, _doubt(net._mixing, second)]
     }
+    products = net._products
     for name, repaired in _repaired(net):
-        rows[name] = _row(net, repaired, name)
-    double = _spectrum.mixing_norm(net.W, power=2, rough=True)
-    excess = net.W.T @ (net.W.T @ np.ones(net.n_clients)) - 1.0
-    se = _clean(float(np.sqrt(np.mean(excess**2))))
+        if isinstance(repaired, str):
+            rows[name] = _without_numbers(repaired)
+        else:
+            rows[name] = _row(net, repaired, products.lazy(0.5) if name == LAZY else None)
+    double = _spectrum.mixing_norm(net.W, power=2, rough=True, products=products)
+    excess = products.twice().backward(np.ones(net.n_clients)) - 1.0
+    se = float(np.sqrt(np.mean(excess**2)))
+    se = se if se > SE_ROUNDING else 0.0
     rows["gossip(2)"] = [double.value + se, se, second.value**2, 2 * net.n_edges, _doubt(double, second)]
-    if not net.is_doubly_stochastic and (net.influence.to_numpy() > 0).all():
-        before, after = net.effective_clients / net.n_clients, net.balanced_efficiency
-        note = f"W stays; efficiency of DFL from about {before:.3g} to {after:.3g}"
-        rows[STEPS] = [*rows[AS_IS][:4], note]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS)
+    if not net.is_doubly_stochastic:
+        rows[STEPS] = _balanced_steps(net, rows[AS_IS])
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS)
+    return table.astype({"edges": "Int64"})
 
 
-def _repaired(net: Network) -> Iterator[tuple[str, Network]]:
-    """Yield the repairs that change W and can be applied here."""
-    for name, make in (("metropolis()", net.metropolis), ("balanced()", net.balanced)):
-        try:
-            repaired = make()
-        except ValueError:
-            # Its message says why; it would be the user's answer to a call, and is no news in a table.
-            continue
-        if repaired is not net:
-            yield name, repaired
-    yield "lazy(0.5)", net.lazy(0.5)
+def attempted(make: Callable[[], Network]) -> Network | str:
+    """Return the repaired network, or why the edges do not allow it."""
+    try:
+        return make()
+    except ImpossibleRepairError as error:
+        return f"not possible: {error.reason}"
 
 
-def _row(net: Network, repaired: Network, name: str) -> list[object]:
-    balanced = repaired.is_doubly_stochastic
-    mixing = _spectrum.mixing_norm(repaired.W, balanced=balanced, rough=True)
+def _repaired(net: Network) -> Iterator[tuple[str, Network | str]]:
+    """Yield the repairs that change W, or why they are not possible."""
+    yield "metropolis()", attempted(net.metropolis)
+    if not net.is_doubly_stochastic:
+        balanced = attempted(net.balanced)
+        yield "balanced()", balanced
+        if isinstance(balanced, str):
+            # With self loops the edges always allow it on a strongly connected network.
+            yield "lazy(0.5).balanced()", attempted(lambda: net.lazy(0.5).balanced())
+    yield LAZY, net.lazy(0.5)
+
+
+def _balanced_steps(net: Network, as_is: list[object]) -> list[object]:
+    if len(net.unheard):
+        return _without_numbers(f"not possible: nobody in a closed group hears {len(net.unheard)} clients")
+    before, after = net.effective_clients / net.n_clients, net.balanced_efficiency
+    return [*as_is[:4], f"W stays; efficiency of DFL from about {before:.3g} to {after:.3g}"]
+
+
+def _without_numbers(note: str) -> list[object]:
+    return [math.nan, math.nan, math.nan, pd.NA, note]
+
+
+def _row(net: Network, repaired: Network, lazily: Products | None) -> list[object]:
+    """Return the numbers of a repaired network; for the lazy one, products with the network's own W serve."""
+    balanced, W = repaired.is_doubly_stochastic, repaired.W
+    large = repaired.n_clients > _eigenvalues.DENSE
+    symmetric = large and balanced and abs(W - W.T).max() < 1e-10
+    products = Products.of(W, np.ones(net.n_clients)) if symmetric else lazily
+    mixing = _spectrum.mixing_norm(W, balanced=balanced, rough=True, products=products)
     right = net._second_eigenvalue.right
-    W = repaired.W
-    if name == "lazy(0.5)" and right is not None and not net._second_eigenvalue.trouble:
+    if lazily is not None and right is not None and not net._second_eigenvalue.trouble:
         # Eigenvalues move to (1 + lambda)/2; none is negative then, so that the largest stays the largest.
         second = _eigenvalues.Estimate((1.0 + right) / 2.0)
-    elif balanced and repaired.n_clients > _eigenvalues.DENSE and abs(W - W.T).max() < 1e-10:
+    elif symmetric:
         second = _eigenvalues.Estimate(math.sqrt(mixing.value), mixing.trouble)
     else:
         second = _eigenvalues.second_modulus(W, *repaired._classes, rough=True)
-    se = _clean(repaired.se)
+    se = repaired.se
     return [mixing.value + se, se, second.value, repaired.n_edges, _doubt(mixing, second)]
-
-
-def _clean(se: float) -> float:
-    """Return 0 for an imbalance that is rounding error."""
-    return se if se > 1e-12 else 0.0
 
 
 def _doubt(mixing: _eigenvalues.Estimate, second: _eigenvalues.Estimate) -> str:
@@ -89,8 +114,11 @@ def _doubt(mixing: _eigenvalues.Estimate, second: _eigenvalues.Estimate) -> str:
 def repair_advice(net: Network, table: pd.DataFrame, condition_5: str) -> tuple[str, ...]:
     """Return what to do, most urgent first; `condition_5` is the status of the check on rho."""
     advice = [*_about_groups(net), *_about_period(net)]
+    table = table[table["rho"].notna()]
     if int(net._classes[1].sum()) == 1:
         advice.append(_best_change(table, condition_5))
+    if table["rho"].loc[AS_IS] > NOTHING:
+        advice.append(_before_and_after(table))
     if STEPS in table.index:
         advice.append(
             "Balanced steps, step_m = step / (M pi_m), leave W alone and cure the imbalance to first order: about "
@@ -129,7 +157,7 @@ def _best_change(table: pd.DataFrame, condition_5: str) -> str:
     rho = {str(name): float(value) for name, value in table["rho"].items()}
     edges = {str(name): int(value) for name, value in table["edges"].items()}
     before = rho[AS_IS]
-    if before < 1e-12:
+    if before <= NOTHING:
         return "One round brings consensus: there is nothing to improve."
     others = [name for name in rho if name not in (AS_IS, STEPS)]
     least = min(rho[name] for name in others)
@@ -138,16 +166,22 @@ def _best_change(table: pd.DataFrame, condition_5: str) -> str:
         return "No change of weights lowers rho by much; more edges would."
     best = min((name for name in others if rho[name] <= least * (1.0 + 1e-9)), key=edges.__getitem__)
     cost = "with the same messages" if edges[best] <= edges[AS_IS] else f"with {edges[best]} messages a round"
-    text = f"The single change that lowers rho most is net.{best}, from {_text(before)} to {_text(least)} {cost}."
+    fall = f"from {factor_text(before)} to {factor_text(least)}"
+    text = f"The single change that lowers rho most is net.{best}, {fall} {cost}."
     if condition_5 == FAILS:
         text += " Condition 5 holds then." if least < 1.0 else " Condition 5 fails even so: add edges."
     cheaper = [name for name in others if edges[name] < edges[best] and rho[name] < min(1.0, before)]
     if condition_5 != HOLDS and cheaper:
         other = min(cheaper, key=rho.__getitem__)
-        text += f" Without further messages, net.{other} brings it to {_text(rho[other])}."
+        text += f" Without further messages, net.{other} brings it to {factor_text(rho[other])}."
     return text
 
 
-def _text(rho: float) -> str:
-    """Return rho with digits that tell it from 1."""
-    return f"1 - {1.0 - rho:.2g}" if 0.999 < rho < 1.0 - 1e-12 else f"{rho:.4g}"
+def _before_and_after(table: pd.DataFrame) -> str:
+    """Return rho and SE(W) as they are and after each repair, in one sentence."""
+
+    def pair(name: str) -> str:
+        return f"{factor_text(table['rho'].loc[name])} and {number(table['SE(W)'].loc[name])}"
+
+    after = "; ".join(f"net.{name} {pair(name)}" for name in table.index if name not in (AS_IS, STEPS))
+    return f"rho and SE(W) are {pair(AS_IS)} now, and would be with {after}."

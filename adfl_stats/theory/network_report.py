@@ -108,6 +108,11 @@ def _below_1(value: float, is_lower_bound: bool) -> str:
 
 
 def _rho_note(net: Network, status: str) -> str:
+    if status == HOLDS and not net.is_strongly_connected:
+        return (
+            "mixing + SE(W). It bounds the clients' disagreement, not whose data count: the network is not strongly "
+            "connected."
+        )
     if status == HOLDS:
         return "mixing + SE(W)."
     if status == UNKNOWN:
@@ -167,6 +172,9 @@ def _structure(net: Network) -> list[Check]:
         closed = "All clients together."
     else:
         closed = f"They never agree: each listens to nobody outside. The first: {listing(groups[0])}."
+    alone = [group[0] for group in groups if len(group) == 1]
+    if alone and net.n_clients > 1:
+        closed += f" Absorbing, as they listen to nobody but themselves: {listing(alone)}."
     period = net.period
     excess = float(np.abs(net._column_excess).max())
     beat = "" if period == 1 else f"Estimates travel in step and come back every {period} rounds; net.lazy() cures it."
@@ -262,6 +270,10 @@ def _majorities(net: Network) -> Check:
         f"{np.median(median):g} in the middle, {median.max()} at most; under the trimmed mean {trimmed.min()}, "
         f"{np.median(trimmed):g} and {trimmed.max()}. Only rules of BRIDGE's kind need this; aDFL does not."
     )
+    if net.n_clients == 1:
+        return Check(
+            "neighbourhood majorities", "", 0.0, "any", HOLDS, "One client has no neighbours that could be bad."
+        )
     if least == 0:
         weak = net.labels[median == 0]
         note += f" {len(weak)} clients cannot stand a single one: {listing(weak)}."

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
 from adfl_stats._validation import in_interval, one_of
 from adfl_stats.accuracy import yardstick
+from adfl_stats.evaluation import client_gradients
 from adfl_stats.fit import Fit
+from adfl_stats.network import Network
 from adfl_stats.problem import ClientSteps, Problem
 from adfl_stats.theory.bounds import dfl_floor, dfl_rate
-from adfl_stats.theory.checks import number
+from adfl_stats.theory.checks import factor_text, number
 from adfl_stats.theory.contraction import Factor, spectral_radius
 from adfl_stats.theory.linearised import Linearised, weighted_solution
+from adfl_stats.theory.trace_rate import observed_factor
 
 __all__ = ["Rates", "rates_of"]
 
@@ -41,11 +43,17 @@ class Rates:
         Whether the step refers to coordinates in which the pooled curvature is about one.
     exact : float
         Spectral radius of the linearised iteration (I - step F H)(W kron I) at the limit: by this factor
-        an error shrinks in a round, in the long run.
+        an error shrinks in a round, in the long run. NaN where groups of clients never hear of one another.
     trouble : str
-        Why `exact` is only an estimate; "" where it is exact.
+        Why `exact` is only an estimate or missing; "" where it is exact.
     fitted : float
-        The factor that the trace of the fit shows in its last phase; NaN where that is too short.
+        The factor that the fit's trace shows in the longest phase of constant step in its last run; NaN where
+        there is none. Below the exact factor at that step as long as faster modes, such as the clients' agreement
+        on a slow network, are still dying out.
+    fitted_step : float
+        The step of that phase: larger than `step` where the fit cut its step afterwards.
+    fitted_note : str
+        The rounds of that phase and the exact factor at its step, or why there is none.
     bound : float
         The paper's: 1 - step (1 - varrho) lambda_min / 8 (Proposition 1), or with omega-bar^G in the place
         of 1 - varrho for weighted steps (Theorem 2). Down-weighted clients count as the set A.
@@ -70,6 +78,8 @@ class Rates:
     exact: float
     trouble: str
     fitted: float
+    fitted_step: float
+    fitted_note: str
     bound: float
     place: str
     omega_good: float
@@ -86,7 +96,8 @@ class Rates:
         accuracy : float
             Wanted share, between 0 and 1.
         by : {"exact", "fitted", "bound"}
-            Which factor to go by. Infinite where it is 1 or more, NaN where it is unknown.
+            Which factor to go by; "fitted" counts rounds at `fitted_step`. Infinite where the factor is 1 or
+            more, NaN where it is unknown.
         """
         accuracy = in_interval(accuracy, "accuracy", 0.0, 1.0, open_low=True, open_high=True)
         factor = float(getattr(self, one_of(by, "by", ("exact", "fitted", "bound"))))
@@ -98,7 +109,7 @@ class Rates:
         """Return one row per factor: value, rounds to a thousandth, its place in the paper, a note."""
         rows = {
             "exact": (self.exact, "equation (4.1), linearised", self.trouble),
-            "fitted": (self.fitted, "", "from the trace" if math.isfinite(self.fitted) else "the trace is too short"),
+            "fitted": (self.fitted, "", self.fitted_note),
             "bound": (self.bound, self.place, self._bound_note()),
         }
         table = pd.DataFrame.from_dict(rows, orient="index", columns=["factor", "place", "note"])
@@ -112,10 +123,10 @@ class Rates:
 
     def __str__(self) -> str:
         where = "preconditioned coordinates" if self.preconditioned else "the paper's coordinates"
-        lines = [f"Rates at step {self.step:.4g}, in {where}", "", f"{'':<10} {'factor':>10} {'rounds to 1/1000':>17}"]
+        lines = [f"Rates at step {self.step:.4g}, in {where}", "", f"{'':<10} {'factor':>12} {'rounds to 1/1000':>17}"]
         for name, row in self.to_frame().iterrows():
             note = "; ".join(part for part in (row["place"], row["note"]) if part)
-            lines.append(f"{name:<10} {number(row['factor']):>10} {number(row['rounds']):>17}  {note}")
+            lines.append(f"{name:<10} {factor_text(row['factor']):>12} {number(row['rounds']):>17}  {note}")
         lines += ["", "Error floor", self.floor.to_string(float_format=number)]
         lines += ["", f"Proposition 1, up to its constant: {number(self.paper_floor)}"]
         return "\n".join(lines)
@@ -138,17 +149,20 @@ def rates_of(problem: Problem, fit: Fit) -> Rates:
     metric = problem.coordinates(fit.start.centre)[0] if fit.preconditioned else None
     point = weighted_solution(problem, steps.totals, params)
     iteration = Linearised(problem, steps, point, fit.step, metric)
-    exact = spectral_radius(iteration)
+    exact = _exact(iteration)
     omega_good = float(fit.weights[fit.trusted].sum() / problem.M)
     lambda_min = float(iteration.smallest().min())
     network = problem.network
     limit, _ = iteration.limit()
+    seen = observed_factor(fit)
     return Rates(
         step=fit.step,
         preconditioned=fit.preconditioned,
         exact=exact.value,
         trouble=exact.trouble,
-        fitted=trace_factor(fit),
+        fitted=seen.value,
+        fitted_step=seen.step,
+        fitted_note=seen.note + _beside(iteration, seen.step),
         bound=dfl_rate(fit.step, 1.0 - omega_good, lambda_min),
         place="Proposition 1" if (fit.weights == 1.0).all() else "Theorem 2",
         omega_good=omega_good,
@@ -173,24 +187,49 @@ def _steps_of(problem: Problem, fit: Fit) -> ClientSteps:
             f"res is a fit of another model ({len(fit.labels)} clients, {fit.theta.shape[1]} coefficients; this one "
             f"has {problem.M} and {problem.P}, or another network or weighting); use the model that was fitted"
         )
+    if not _same_weights(fit.network, problem.network):
+        raise ValueError(
+            "res is a fit over another network: its W differs from this model's; use the model that was fitted"
+        )
+    if not _same_gradients(problem, fit):
+        raise ValueError(
+            "res is a fit of other data or of another family: the clients' gradients at res.params differ from those "
+            "that the fit ended with; use the model that was fitted"
+        )
     return steps
 
 
-def trace_factor(fit: Fit) -> float:
-    """Fit a geometric sequence to the moves in the last phase of constant step; NaN for fewer than 3.
+def _same_weights(one: Network, other: Network) -> bool:
+    return (
+        np.array_equal(one.indptr, other.indptr)
+        and np.array_equal(one.indices, other.indices)
+        and np.allclose(one.weights, other.weights, rtol=1e-12, atol=0.0)
+    )
 
-    Early moves still carry faster modes and the last may be rounding: the former half is left out, and
-    what lies near rounding; Theil and Sen's slope, the median over pairs, does not mind what remains.
-    """
-    trace = fit.trace
-    last = trace[(trace["run"] == trace["run"].max()) & (trace["step"] == fit.step)]
-    rounding = 1e3 * np.finfo(np.float64).eps * (1.0 + float(np.abs(fit.theta).max()))
-    last = last[last["moved"] > rounding]
-    last = last.iloc[min(len(last) // 2, max(len(last) - 3, 0)) :]
-    if len(last) < 3:
-        return math.nan
-    slope = stats.theilslopes(np.log(last["moved"].to_numpy()), last["round"].to_numpy())[0]
-    return float(np.exp(slope))
+
+def _same_gradients(problem: Problem, fit: Fit) -> bool:
+    """Return whether the data have the gradients at the estimate that the fit found there, up to rounding."""
+    params = fit.theta.mean(axis=0)
+    stored = fit.evaluation.gradients
+    found = client_gradients(problem.data, problem.family, params)
+    # Without noise all gradients are rounding errors of terms as large as curvature times parameter.
+    terms = float(fit.evaluation.most_curvature.max() * np.linalg.norm(params))
+    return bool((np.abs(found - stored) <= 1e-8 * np.abs(stored).max(axis=0) + 1e-12 * terms).all())
+
+
+def _exact(iteration: Linearised) -> Factor:
+    groups = len(iteration.problem.network.closed_groups)
+    if groups > 1:
+        why = f"the network has {groups} closed groups, which never agree: there is no limit that all clients share"
+        return Factor(math.nan, why)
+    return spectral_radius(iteration)
+
+
+def _beside(iteration: Linearised, step: float) -> str:
+    """Return the exact factor at the step of an earlier phase, to compare what was seen there with."""
+    if math.isnan(step) or step == iteration.step:
+        return ""
+    return f" at step {number(step)}, where the exact factor is {factor_text(_exact(iteration.at(step)).value)}"
 
 
 def predicted_error(iteration: Linearised) -> Array:

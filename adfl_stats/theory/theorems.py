@@ -168,7 +168,7 @@ def theorem2(c: Constants) -> list[Check]:
             ),
         ),
         *(
-            _order(f"oracle ({k})", "Theorem 2", value, f"o({number(bound)})", told(text, c, abnormal=True))
+            _order(f"oracle ({k})", "Theorem 2", value, _small_beside(bound), told(text, c, abnormal=True))
             for k, ((value, bound), text) in enumerate(zip(needs, _needs(c, needs), strict=True), start=1)
         ),
         _order(
@@ -188,9 +188,14 @@ def _needs(c: Constants, needs: tuple[tuple[float, float], ...]) -> list[str]:
     """Return the three requirements in words."""
     ratios = [value / bound if bound > 0 else math.inf for value, bound in needs]
     cure = "a smaller step lowers it" if c.step_most > c.se else "SE(W) dominates; balance weights or steps"
+    trusted = (
+        f"omega_A / omega_G, {number(ratios[1])} of 1/(varrho N^1/2): abnormal clients must have next to no weight."
+        if c.varrho > 0
+        else "omega_A / omega_G: no client is abnormal, so that nothing is asked."
+    )
     return [
         f"(step + SE(W))(n^-1/2 + varrho^1/2) / omega_G, {number(ratios[0])} of 1/N^1/2: {cure}.",
-        f"omega_A / omega_G, {number(ratios[1])} of 1/(varrho N^1/2): abnormal clients must have next to no weight.",
+        trusted,
         "Delta_2 / omega_G: the weights must be close to 0 and 1 on most clients.",
     ]
 
@@ -266,6 +271,10 @@ def _order(name: str, place: str, value: float, bound: str, note: str) -> Check:
         return Check(name, place, value, bound, INDICATIVE, note)
     why = "No finite bound: lambda_min or the normal clients' weight is zero, or rho >= 1. " if value > 0 else ""
     return Check(name, place, value, bound, UNKNOWN, why + note)
+
+
+def _small_beside(bound: float) -> str:
+    return f"o({number(bound)})" if math.isfinite(bound) else "any"
 
 
 def _aside(line: Check, why: str) -> Check:

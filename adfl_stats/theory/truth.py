@@ -57,7 +57,9 @@ def abnormal_mask(abnormal: Any, labels: pd.Index) -> NDArray[np.bool_]:
 
 
 def true_parameter(theta0: Any, names: list[str]) -> NDArray[np.float64]:
-    """Return theta0 as an array in the order of the coefficients; a Series is matched by its index."""
+    """Return theta0 as an array in the order of the coefficients; a Series or a dict is matched by name."""
+    if isinstance(theta0, Mapping):
+        theta0 = pd.Series(theta0)
     if isinstance(theta0, pd.Series):
         absent = [name for name in names if name not in theta0.index]
         if absent or len(theta0) != len(names):
