@@ -1,19 +1,19 @@
 """One pass over the data at a common point: gradients, curvature, sandwich pieces, fit.
 
-Everything inference needs is gathered here, client by client and block by block, so that results can
-live without the data.
+Everything inference needs is gathered here, in batches of clients and blocks of rows, so that results
+can live without the data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
-from adfl_stats.data import BLOCK_ROWS, ClientData
+from adfl_stats._batches import Batch, batches, row_blocks, row_clients, whole_clients
+from adfl_stats.data import ClientData
 from adfl_stats.families import Family
 
 __all__ = [
@@ -34,17 +34,17 @@ _OBSERVED = ("gamma", "negativebinomial")
 
 @dataclass(frozen=True)
 class ClientMoments:
-    """Sums over one client's rows, divided by its total weight where they are means.
+    """Sums over the rows of each of C clients, divided by its total weight where they are means.
 
     Attributes
     ----------
-    gradient : ndarray (P,)
+    gradient : ndarray (C, P)
         Mean gradient of the loss.
-    hessian, information : ndarray (P, P)
+    hessian, information : ndarray (C, P, P)
         Mean observed and expected curvature.
-    meat : ndarray (P, P)
+    meat : ndarray (C, P, P)
         Sum over rows of the squared (weighted) scores over the squared total weight.
-    dispersion : float
+    dispersion : ndarray (C,)
         Mean over rows of the weighted squared Pearson residuals.
     """
 
@@ -52,7 +52,7 @@ class ClientMoments:
     hessian: Array
     information: Array
     meat: Array
-    dispersion: float
+    dispersion: Array
 
 
 @dataclass(frozen=True)
@@ -99,31 +99,40 @@ class Evaluation:
 
 
 def client_moments(data: ClientData, family: Family, theta: Array, m: int) -> ClientMoments:
-    """Return client m's sums at theta (P,)."""
-    p, q = data.X.shape[1], family.outputs
-    gradient, dispersion = np.zeros(p * q), 0.0
-    hessian, information, meat = np.zeros((p * q, p * q)), np.zeros((p * q, p * q)), np.zeros((p * q, p * q))
-    for rows in data.blocks(m):
-        X, y = data.X[rows], data.y[rows]
-        eta = linear_predictor(data, family, theta, rows)
-        residual = family.residual(eta, y)
-        weight = data.weights_of(rows)
-        scores = _times_rows(_scaled(residual, weight), X)
-        gradient += scores.sum(axis=0)
-        meat += scores.T @ scores
-        hessian += _curvature_matrix(X, family.curvature(eta, y), weight)
+    """Return client m's sums at theta (P,), without the axis of clients."""
+    pieces = [Batch(slice(m, m + 1), rows, np.array([rows.stop - rows.start])) for rows in data.blocks(m)]
+    found = _moments(data, family, theta[None], pieces)
+    return ClientMoments(*(getattr(found, part.name)[0] for part in fields(found)))
+
+
+def _moments(data: ClientData, family: Family, thetas: Array, pieces: list[Batch]) -> ClientMoments:
+    """Return the sums of the clients whose rows `pieces` hold, each at its row of `thetas` (C, P).
+
+    A single row of `thetas` serves all.
+    """
+    clients = pieces[0].clients
+    C, P = clients.stop - clients.start, thetas.shape[1]
+    gradient, dispersion = np.zeros((C, P)), np.zeros(C)
+    hessian, meat, expected = (np.zeros((C, P, P)) for _ in range(3))
+    for piece in pieces:
+        rows = piece.rows
+        X, y, weight = data.X[rows], data.y[rows], data.weights_of(rows)
+        eta = _own_predictor(data, family, thetas, piece)
+        scores = _times_rows(_scaled(family.residual(eta, y), weight), X)
+        gradient += piece.sums(scores)
+        meat += piece.cross(scores, scores)
+        hessian += _curvature_matrices(piece, X, family.curvature(eta, y), weight)
         if family.name in _OBSERVED:
-            information += _curvature_matrix(X, family.information(eta), weight)
-        dispersion += float(weight @ family.dispersion_terms(eta, y))
-    if family.name not in _OBSERVED:
-        information = hessian
-    total = data.totals[m]
+            expected += _curvature_matrices(piece, X, family.information(eta), weight)
+        dispersion += piece.sums(weight * family.dispersion_terms(eta, y))
+    total = data.totals[clients]
+    hessian /= total[:, None, None]
     return ClientMoments(
-        gradient / total,
-        hessian / total,
-        information / total,
-        meat / total**2,
-        dispersion / data.sizes[m],
+        gradient / total[:, None],
+        hessian,
+        expected / total[:, None, None] if family.name in _OBSERVED else hessian,
+        meat / total[:, None, None] ** 2,
+        dispersion / data.sizes[clients],
     )
 
 
@@ -134,16 +143,17 @@ def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> 
     gradients, raw_scores = np.zeros((M, P)), np.zeros(M)
     ranks, dispersions = np.zeros(M, dtype=np.int64), np.zeros(M)
     hessian, information, meat, model_meat = (np.zeros((P, P)) for _ in range(4))
-    for m in range(M):
-        found = client_moments(data, family, theta, m)
-        gradients[m], dispersions[m] = found.gradient, found.dispersion
-        raw_scores[m], ranks[m] = _score_statistic(found, data.totals[m])
+    for pieces in whole_clients(data, P):
+        found, at = _moments(data, family, theta[None], pieces), pieces[0].clients
+        gradients[at], dispersions[at] = found.gradient, found.dispersion
+        raw_scores[at], ranks[at] = _score_statistics(found, data.totals[at])
         ends = np.linalg.eigvalsh(found.hessian)
-        least[m], most[m] = ends[0], ends[-1]
-        hessian += weights[m] / M * found.hessian
-        information += weights[m] / M * found.information
-        meat += (weights[m] / M) ** 2 * found.meat
-        model_meat += (weights[m] / M) ** 2 / data.totals[m] * found.information
+        least[at], most[at] = ends[:, 0], ends[:, -1]
+        share = weights[at] / M
+        hessian += np.tensordot(share, found.hessian, 1)
+        information += np.tensordot(share, found.information, 1)
+        meat += np.tensordot(share**2, found.meat, 1)
+        model_meat += np.tensordot(share**2 / data.totals[at], found.information, 1)
     noise, *tails = client_tails(data, family, theta, gradients, most)
     return Evaluation(
         gradients=gradients,
@@ -165,8 +175,6 @@ def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> 
 
 def client_tails(data: ClientData, family: Family, theta: Array, gradients: Array, most: Array) -> list[Array]:
     """Return how noisy each client's gradient is and how heavy the tails of its rows are (Condition 4).
-
-    One pass in blocks of rows of any client: small clients would pay for calls of their own.
 
     Parameters
     ----------
@@ -191,9 +199,9 @@ def client_tails(data: ClientData, family: Family, theta: Array, gradients: Arra
     sums = np.zeros((4, M))
     along = gradients.reshape(M, -1, p)
     squared_gradients = np.einsum("ij,ij->i", gradients, gradients)
-    for low in range(0, data.n_rows, BLOCK_ROWS):
-        rows = slice(low, min(low + BLOCK_ROWS, data.n_rows))
-        X, y, client = data.X[rows], data.y[rows], _row_clients(data, rows)
+    for batch in batches(data, p):
+        rows, client = batch.rows, batch.spread(np.arange(batch.clients.start, batch.clients.stop))
+        X, y = data.X[rows], data.y[rows]
         eta = linear_predictor(data, family, theta, rows)
         residual = family.residual(eta, y).reshape(len(y), -1)
         squared = np.einsum("ij,ij->i", X, X)
@@ -209,19 +217,18 @@ def client_tails(data: ClientData, family: Family, theta: Array, gradients: Arra
         with np.errstate(over="ignore"):
             terms = weight * apart, *(np.square(np.square(v)) for v in (apart, curvature**2, lipschitz**2))
             for total, term in zip(sums, terms, strict=True):
-                total += np.bincount(client, weights=weight * term, minlength=M)
+                total[batch.clients] += batch.sums(weight * term)
     return [np.sqrt(sums[0]) / data.totals, *(sums[1:] / data.totals) ** 0.125]
 
 
 def client_gradients(data: ClientData, family: Family, theta: Array) -> Array:
     """Return every client's mean gradient at a common theta, (M, P)."""
     found = np.zeros((data.n_clients, len(theta)))
-    for m in range(data.n_clients):
-        for rows in data.blocks(m):
-            residual = family.residual(linear_predictor(data, family, theta, rows), data.y[rows])
-            if data.row_weights is not None:
-                residual = _scaled(residual, data.row_weights[rows])
-            found[m] += (residual.reshape(len(residual), -1).T @ data.X[rows]).ravel()
+    for batch in batches(data, len(theta)):
+        rows = batch.rows
+        residual = family.residual(linear_predictor(data, family, theta, rows), data.y[rows])
+        scores = batch.cross(_scaled(residual, data.weights_of(rows)).reshape(len(residual), -1), data.X[rows])
+        found[batch.clients] += scores.reshape(len(scores), -1)
     return found / data.totals[:, None]
 
 
@@ -230,16 +237,16 @@ def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: 
     P = len(theta)
     hessian, meat = np.zeros((P, P)), np.zeros((P, P))
     shares = weights / (data.n_clients * data.totals)
-    for low in range(0, data.n_rows, BLOCK_ROWS):
-        rows = slice(low, min(low + BLOCK_ROWS, data.n_rows))
+    for rows in row_blocks(data):
         X, y = data.X[rows], data.y[rows]
-        weight = shares[_row_clients(data, rows)]
+        weight = shares[row_clients(data, rows)]
         if data.row_weights is not None:
             weight = weight * data.row_weights[rows]
         eta = linear_predictor(data, family, theta, rows)
         scores = _times_rows(_scaled(family.residual(eta, y), weight), X)
         meat += scores.T @ scores
-        hessian += _curvature_matrix(X, family.curvature(eta, y), weight)
+        whole = Batch(slice(0, 1), rows, np.array([len(y)]))
+        hessian += _curvature_matrices(whole, X, family.curvature(eta, y), weight)[0]
     return hessian, meat
 
 
@@ -250,10 +257,11 @@ def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[A
         np.zeros(data.n_clients, dtype=np.int64),
         np.zeros(data.n_clients),
     )
-    for m, theta in enumerate(thetas):
-        found = client_moments(data, family, theta, m)
-        raw[m], ranks[m] = _score_statistic(found, data.totals[m])
-        dispersions[m] = found.dispersion
+    for pieces in whole_clients(data, thetas.shape[1]):
+        at = pieces[0].clients
+        found = _moments(data, family, thetas[at], pieces)
+        raw[at], ranks[at] = _score_statistics(found, data.totals[at])
+        dispersions[at] = found.dispersion
     return raw / common_dispersion(family, dispersions), ranks
 
 
@@ -275,19 +283,27 @@ def linear_predictor(data: ClientData, family: Family, theta: Array, rows: slice
     return eta if family.name == "multinomial" else eta[:, 0]
 
 
-def curvature_matrices(data: ClientData, family: Family, theta: Array) -> Iterator[Array]:
-    """Yield, client by client, X'BX / total with the bounds B on the curvature along a run (p, p)."""
-    for m in range(data.n_clients):
-        total = np.zeros((data.X.shape[1], data.X.shape[1]))
-        for rows in data.blocks(m):
+def _own_predictor(data: ClientData, family: Family, thetas: Array, batch: Batch) -> Array:
+    """Return eta on a batch, each client with its row of `thetas`, or all with the only one."""
+    if len(thetas) == 1:
+        return linear_predictor(data, family, thetas[0], batch.rows)
+    own = batch.spread(thetas).reshape(-1, family.outputs, data.X.shape[1])
+    eta = np.einsum("ij,ikj->ik", data.X[batch.rows], own)
+    if data.shift is not None:
+        eta += data.shift[batch.rows, None]
+    return eta if family.name == "multinomial" else eta[:, 0]
+
+
+def curvature_matrices(data: ClientData, family: Family, theta: Array) -> Iterator[tuple[slice, Array]]:
+    """Yield some clients and their X'BX / total (C, p, p), with the bounds B on the curvature along a run."""
+    for pieces in whole_clients(data, data.X.shape[1]):
+        total = np.zeros(())
+        for piece in pieces:
+            rows = piece.rows
             bound = family.curvature_bound(linear_predictor(data, family, theta, rows), data.y[rows])
-            weight = bound if data.row_weights is None else bound * data.row_weights[rows]
-            total += (data.X[rows] * weight[:, None]).T @ data.X[rows]
-        yield total / data.totals[m]
-
-
-def _row_clients(data: ClientData, rows: slice) -> NDArray[np.int64]:
-    return np.searchsorted(data.offsets, np.arange(rows.start, rows.stop), side="right") - 1
+            total = total + _curvature_matrices(piece, data.X[rows], bound, data.weights_of(rows))
+        clients = pieces[0].clients
+        yield clients, total / data.totals[clients, None, None]
 
 
 def _scaled(residual: Array, weight: Array) -> Array:
@@ -301,16 +317,17 @@ def _times_rows(residual: Array, X: Array) -> Array:
     return (residual[:, :, None] * X[:, None, :]).reshape(len(X), -1)
 
 
-def _curvature_matrix(X: Array, curvature: Array, weight: Array) -> Array:
+def _curvature_matrices(batch: Batch, X: Array, curvature: Array, weight: Array) -> Array:
+    """Return each client's sum over rows of weight times curvature times xx', (C, P, P)."""
     if curvature.ndim == 1:
-        return (X * (curvature * weight)[:, None]).T @ X
+        return batch.cross(X * (curvature * weight)[:, None], X)
     p, q = X.shape[1], curvature.shape[1]
-    out = np.empty((q, p, q, p))
+    out = np.empty((len(batch.sizes), q, p, q, p))
     for j in range(q):
         for k in range(j, q):
-            out[j, :, k] = (X * (curvature[:, j, k] * weight)[:, None]).T @ X
-            out[k, :, j] = out[j, :, k].T
-    return out.reshape(p * q, p * q)
+            out[:, j, :, k] = batch.cross(X * (curvature[:, j, k] * weight)[:, None], X)
+            out[:, k, :, j] = out[:, j, :, k].transpose(0, 2, 1)
+    return out.reshape(-1, p * q, p * q)
 
 
 def _largest(curvature: Array) -> Array:
@@ -320,23 +337,34 @@ def _largest(curvature: Array) -> Array:
     return np.minimum(np.einsum("ijj->i", curvature), 0.5)
 
 
-def _score_statistic(found: ClientMoments, total: float) -> tuple[float, int]:
-    """Return n g' I^+ g and the rank of I; the pseudo-inverse serves clients with n_m < P.
+def _score_statistics(found: ClientMoments, totals: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Return n g' I^+ g and the rank of I of each client; the pseudo-inverse serves clients with n_m < P.
 
     The columns are brought to one scale first, or their units would decide about the rank.
     """
-    size = np.sqrt(np.diag(found.information))
+    size = np.sqrt(np.diagonal(found.information, axis1=1, axis2=2))
     unit = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
-    scaled, gradient = found.information * np.outer(unit, unit), found.gradient * unit
-    factor, failed = linalg.lapack.dpotrf(scaled, lower=True)
+    scaled, gradient = found.information * unit[:, :, None] * unit[:, None, :], found.gradient * unit
+    statistic, ranks = np.zeros(len(totals)), np.full(len(totals), size.shape[1])
+    factor = _cholesky(scaled)
     # The squared pivots are what a unit column has left beside those before it: full rank, the usual case.
-    if not failed and np.diag(factor).min() > 1e-4:
-        along = linalg.solve_triangular(factor, gradient, lower=True)
-        return float(total * along @ along), len(along)
-    values, vectors = np.linalg.eigh(scaled)
-    keep = values > max(values[-1], 0.0) * len(values) * 1e-12
-    along = vectors[:, keep].T @ gradient
-    return float(total * np.sum(along**2 / values[keep])), int(keep.sum())
+    full = np.diagonal(factor, axis1=1, axis2=2).min(axis=1) > 1e-4
+    along = np.linalg.solve(factor[full], gradient[full, :, None])[:, :, 0]
+    statistic[full] = np.einsum("ij,ij->i", along, along)
+    values, vectors = np.linalg.eigh(scaled[~full])
+    keep = values > np.maximum(values[:, -1:], 0.0) * values.shape[1] * 1e-12
+    along = np.einsum("ijk,ij->ik", vectors, gradient[~full])
+    statistic[~full] = np.divide(along**2, values, out=np.zeros_like(values), where=keep).sum(axis=1)
+    ranks[~full] = keep.sum(axis=1)
+    return totals * statistic, ranks
+
+
+def _cholesky(matrices: Array) -> Array:
+    """Return the Cholesky factors (C, P, P), or zeros where one of the matrices has none."""
+    try:
+        return np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return np.zeros_like(matrices)
 
 
 def _scale(family: Family, dispersions: Array, data: ClientData, weights: Array, P: int) -> float:
