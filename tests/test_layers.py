@@ -17,12 +17,12 @@ ROOT = Path(ad.__file__).parent
 LAYERS = [
     {"_kernels"},
     {"errors", "_validation", "_algebra"},
-    {"_graph", "_network_input", "corruptions"},
+    {"_formula", "_graph", "_network_input", "corruptions"},
     {"_balance", "_eigenvalues", "_network_files"},
     {"_spectrum"},
     {"network", "data", "families", "simulate"},
-    {"networks", "_batches", "_reference"},
-    {"diagnostics", "evaluation"},
+    {"networks", "_batches", "_conversion", "_reference"},
+    {"_parquet", "diagnostics", "evaluation"},
     {"problem"},
     {"accuracy"},
     {"engine"},
@@ -48,8 +48,8 @@ LAYERS = [
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
-# Methods of the results that hand over to a module above them, and import it when they are called.
-UPWARD = {("results", "storage"), ("results", "summary")}
+# Methods that hand over to a module above their own, and import it when they are called.
+UPWARD = {("data", "_conversion"), ("data", "_parquet"), ("results", "storage"), ("results", "summary")}
 
 
 def module_name(path):
