@@ -1,6 +1,6 @@
 """How the check of a network grows with it, as ratios in one run.
 
-    python benchmarks/network.py [--output FILE] [--repeats 5] [--million]
+    python benchmarks/network.py [--repeats 5] [--million] [--markdown] [--output FILE]
 
 Erdos-Renyi networks of mean degree 20; threads are pinned to one. Sparse and dense results must agree before
 a time counts. ``--million`` checks a network of 10^6 clients besides, in a process of its own, and states
@@ -16,15 +16,14 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import argparse
 import json
-import platform
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
+from report import Row, options_of, publish, row
 
 import adfl_stats as ad
 from adfl_stats import _spectrum
@@ -53,7 +52,7 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
-def ratio_table(repeats: int) -> list[dict[str, object]]:
+def ratio_table(repeats: int) -> list[Row]:
     """Measure everything, the calls taking turns, and return the rows of the table."""
     middle, low, high = erdos_renyi(3000), erdos_renyi(10_000), erdos_renyi(100_000)
     # How many steps the iteration takes is a matter of the few clients with fewest neighbours, and varies by two.
@@ -69,13 +68,12 @@ def ratio_table(repeats: int) -> list[dict[str, object]]:
     for _ in range(min(repeats, 3)):
         report = [seconds(lambda net=net: ad.check_network(fresh(net))) for net in (low, high)]
         whole.append((report[1], report[1] / report[0]))
-    rows = [
-        ("mixing, M = 3000: dense / sparse", np.median(against), ">= 20"),
-        ("mixing: M = 10^5 / 10^4, five networks", np.median(growth), "<= 15"),
-        ("check_network: M = 10^5 / 10^4", np.median([ratio for _, ratio in whole]), "-"),
-        ("check_network, M = 10^5: seconds", np.median([second for second, _ in whole]), "seconds"),
+    return [
+        row("mixing, M = 3000: dense / sparse", np.median(against), ">= 20"),
+        row("mixing: M = 10^5 / 10^4, five networks", np.median(growth), "<= 15"),
+        row("check_network: M = 10^5 / 10^4", np.median([ratio for _, ratio in whole])),
+        row("check_network, M = 10^5: seconds", np.median([second for second, _ in whole])),
     ]
-    return [{"work": name, "value": float(value), "wanted": wanted} for name, value, wanted in rows]
 
 
 def million() -> None:
@@ -86,8 +84,7 @@ def million() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, help="write the table as JSON")
+    parser = options_of(__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--million", action="store_true", help="check a network of 10^6 clients as well")
     parser.add_argument("--only-million", action="store_true", help=argparse.SUPPRESS)
@@ -98,16 +95,10 @@ def main() -> None:
     if options.million:
         call = [sys.executable, __file__, "--only-million"]
         found = json.loads(subprocess.run(call, check=True, capture_output=True, text=True).stdout)
-        rows.append({"work": "check_network, M = 10^6: seconds", "value": found["seconds"], "wanted": "minutes"})
-        rows.append({"work": "check_network, M = 10^6: peak in GB", "value": found["peak"], "wanted": "-"})
-        per_edge = found["peak"] * 1e9 / found["edges"]
-        rows.append({"work": "... in bytes per edge", "value": per_edge, "wanted": "-"})
-    print(f"Erdos-Renyi networks of mean degree {DEGREE}, one thread")
-    for row in rows:
-        print(f"{row['work']:<40} {row['value']:8.2f}   wanted {row['wanted']}")
-    if options.output:
-        machine = {"processor": platform.processor() or platform.machine(), "python": platform.python_version()}
-        options.output.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1))
+        rows.append(row("check_network, M = 10^6: seconds", found["seconds"]))
+        rows.append(row("check_network, M = 10^6: peak in GB", found["peak"]))
+        rows.append(row("... in bytes per edge", found["peak"] * 1e9 / found["edges"]))
+    publish(f"Erdos-Renyi networks of mean degree {DEGREE}, one thread", rows, options)
 
 
 if __name__ == "__main__":
