@@ -18,6 +18,7 @@ os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_paralleli
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -191,6 +192,24 @@ def growth(repeats: int) -> list[Row]:
     return rows
 
 
+@section
+def many_clients(_: int) -> list[Row]:
+    """A whole fit of 10^5 clients of 5 to 50 rows, once: these are seconds, in which Python's share would show."""
+    task = problem("binomial", np.random.default_rng(3).integers(5, 51, 100_000), p=10)
+    made: list = []
+    steps = {
+        "construct the model": lambda: made.append(ad.DecentralizedGLM(task.data, task.network, "binomial")),
+        "5 rounds of DFL, and evaluate": lambda: made.append(made[0].fit(ad.DFL(), step=0.1, rounds=5, threads=1)),
+        "summary": lambda: str(made[1].summary()),
+    }
+    rows = []
+    for name, step in steps.items():
+        began = time.perf_counter()
+        step()
+        rows.append(row(f"binomial, M = 10^5, p = 10: {name}, seconds", time.perf_counter() - began))
+    return rows
+
+
 def memory() -> list[Row]:
     """The peak of a large fit, in a process of its own."""
     script = Path(__file__).with_name("memory.py")
@@ -204,6 +223,7 @@ def main() -> None:
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(SECTIONS), help=", ".join(SECTIONS))
     parser.add_argument("--memory", action="store_true", help="measure the peak memory of a large fit (about 1 GiB)")
     options = parser.parse_args()
+    warnings.simplefilter("ignore", ad.ConditionWarning)  # of small clients, which are meant to be there
     rows = [line for name in options.only for line in SECTIONS[name](options.repeats)]
     if options.memory:
         rows += memory()
