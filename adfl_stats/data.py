@@ -111,7 +111,7 @@ class ClientData:
         for name, part in (("y", response), ("client", codes)):
             if len(part) != n:
                 raise ValueError(f"{name} has {len(part)} entries, X has {n} rows; they must agree")
-        if np.any(np.diff(codes) < 0):
+        if (codes[1:] < codes[:-1]).any():
             order = np.argsort(codes, kind="stable")
             matrix, response, codes = matrix[order], response[order], codes[order]
             shift = None if shift is None else shift[order]

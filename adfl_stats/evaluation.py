@@ -7,7 +7,7 @@ can live without the data.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,44 +15,27 @@ from numpy.typing import NDArray
 from adfl_stats._batches import Batch, batches, row_blocks, row_clients, whole_clients
 from adfl_stats.data import ClientData
 from adfl_stats.families import Family
+from adfl_stats.moments import (
+    client_moments,
+    linear_predictor,
+    moments,
+    rows_times,
+    scaled,
+    score_statistic,
+    weighted_curvature,
+)
 
 __all__ = [
-    "ClientMoments",
     "Evaluation",
     "client_gradients",
     "client_moments",
     "curvature_and_meat",
     "evaluate",
+    "linear_predictor",
     "score_statistics",
 ]
 
 Array = NDArray[np.float64]
-
-# Families whose observed curvature depends on y; in the others it is the expected one.
-_OBSERVED = ("gamma", "negativebinomial")
-
-
-@dataclass(frozen=True)
-class ClientMoments:
-    """Sums over the rows of each of C clients, divided by its total weight where they are means.
-
-    Attributes
-    ----------
-    gradient : ndarray (C, P)
-        Mean gradient of the loss.
-    hessian, information : ndarray (C, P, P)
-        Mean observed and expected curvature.
-    meat : ndarray (C, P, P)
-        Sum over rows of the squared (weighted) scores over the squared total weight.
-    dispersion : ndarray (C,)
-        Mean over rows of the weighted squared Pearson residuals.
-    """
-
-    gradient: Array
-    hessian: Array
-    information: Array
-    meat: Array
-    dispersion: Array
 
 
 @dataclass(frozen=True)
@@ -98,44 +81,6 @@ class Evaluation:
     lipschitz_moment: Array
 
 
-def client_moments(data: ClientData, family: Family, theta: Array, m: int) -> ClientMoments:
-    """Return client m's sums at theta (P,), without the axis of clients."""
-    pieces = [Batch(slice(m, m + 1), rows, np.array([rows.stop - rows.start])) for rows in data.blocks(m)]
-    found = _moments(data, family, theta[None], pieces)
-    return ClientMoments(*(getattr(found, part.name)[0] for part in fields(found)))
-
-
-def _moments(data: ClientData, family: Family, thetas: Array, pieces: list[Batch]) -> ClientMoments:
-    """Return the sums of the clients whose rows `pieces` hold, each at its row of `thetas` (C, P).
-
-    A single row of `thetas` serves all.
-    """
-    clients = pieces[0].clients
-    C, P = clients.stop - clients.start, thetas.shape[1]
-    gradient, dispersion = np.zeros((C, P)), np.zeros(C)
-    hessian, meat, expected = (np.zeros((C, P, P)) for _ in range(3))
-    for piece in pieces:
-        rows = piece.rows
-        X, y, weight = data.X[rows], data.y[rows], data.weights_of(rows)
-        eta = _own_predictor(data, family, thetas, piece)
-        scores = _times_rows(_scaled(family.residual(eta, y), weight), X)
-        gradient += piece.sums(scores)
-        meat += piece.cross(scores, scores)
-        hessian += _curvature_matrices(piece, X, family.curvature(eta, y), weight)
-        if family.name in _OBSERVED:
-            expected += _curvature_matrices(piece, X, family.information(eta), weight)
-        dispersion += piece.sums(weight * family.dispersion_terms(eta, y))
-    total = data.totals[clients]
-    hessian /= total[:, None, None]
-    return ClientMoments(
-        gradient / total[:, None],
-        hessian,
-        expected / total[:, None, None] if family.name in _OBSERVED else hessian,
-        meat / total[:, None, None] ** 2,
-        dispersion / data.sizes[clients],
-    )
-
-
 def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> Evaluation:
     """Evaluate all clients at theta and combine them with total weights `weights` (v_m)."""
     M, P = data.n_clients, len(theta)
@@ -144,9 +89,9 @@ def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> 
     ranks, dispersions = np.zeros(M, dtype=np.int64), np.zeros(M)
     hessian, information, meat, model_meat = (np.zeros((P, P)) for _ in range(4))
     for pieces in whole_clients(data, P):
-        found, at = _moments(data, family, theta[None], pieces), pieces[0].clients
+        found, at = moments(data, family, theta[None], pieces), pieces[0].clients
         gradients[at], dispersions[at] = found.gradient, found.dispersion
-        raw_scores[at], ranks[at] = _score_statistics(found, data.totals[at])
+        raw_scores[at], ranks[at] = score_statistic(found, data.totals[at])
         ends = np.linalg.eigvalsh(found.hessian)
         least[at], most[at] = ends[:, 0], ends[:, -1]
         share = weights[at] / M
@@ -227,7 +172,7 @@ def client_gradients(data: ClientData, family: Family, theta: Array) -> Array:
     for batch in batches(data, len(theta)):
         rows = batch.rows
         residual = family.residual(linear_predictor(data, family, theta, rows), data.y[rows])
-        scores = batch.cross(_scaled(residual, data.weights_of(rows)).reshape(len(residual), -1), data.X[rows])
+        scores = batch.cross(scaled(residual, data.weights_of(rows)).reshape(len(residual), -1), data.X[rows])
         found[batch.clients] += scores.reshape(len(scores), -1)
     return found / data.totals[:, None]
 
@@ -243,10 +188,10 @@ def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: 
         if data.row_weights is not None:
             weight = weight * data.row_weights[rows]
         eta = linear_predictor(data, family, theta, rows)
-        scores = _times_rows(_scaled(family.residual(eta, y), weight), X)
+        scores = rows_times(scaled(family.residual(eta, y), weight), X)
         meat += scores.T @ scores
         whole = Batch(slice(0, 1), rows, np.array([len(y)]))
-        hessian += _curvature_matrices(whole, X, family.curvature(eta, y), weight)[0]
+        hessian += weighted_curvature(whole, X, family.curvature(eta, y), weight)[0]
     return hessian, meat
 
 
@@ -259,8 +204,8 @@ def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[A
     )
     for pieces in whole_clients(data, thetas.shape[1]):
         at = pieces[0].clients
-        found = _moments(data, family, thetas[at], pieces)
-        raw[at], ranks[at] = _score_statistics(found, data.totals[at])
+        found = moments(data, family, thetas[at], pieces)
+        raw[at], ranks[at] = score_statistic(found, data.totals[at])
         dispersions[at] = found.dispersion
     return raw / common_dispersion(family, dispersions), ranks
 
@@ -275,25 +220,6 @@ def common_dispersion(family: Family, dispersions: Array) -> float:
     return max(float(np.median(dispersions)), 1e-100 if family.estimates_scale else 1.0)
 
 
-def linear_predictor(data: ClientData, family: Family, theta: Array, rows: slice) -> Array:
-    """Return eta on a slice of rows: (n,) for one output, (n, q) for the multinomial."""
-    eta = data.X[rows] @ theta.reshape(family.outputs, -1).T
-    if data.shift is not None:
-        eta += data.shift[rows, None]
-    return eta if family.name == "multinomial" else eta[:, 0]
-
-
-def _own_predictor(data: ClientData, family: Family, thetas: Array, batch: Batch) -> Array:
-    """Return eta on a batch, each client with its row of `thetas`, or all with the only one."""
-    if len(thetas) == 1:
-        return linear_predictor(data, family, thetas[0], batch.rows)
-    own = batch.spread(thetas).reshape(-1, family.outputs, data.X.shape[1])
-    eta = np.einsum("ij,ikj->ik", data.X[batch.rows], own)
-    if data.shift is not None:
-        eta += data.shift[batch.rows, None]
-    return eta if family.name == "multinomial" else eta[:, 0]
-
-
 def curvature_matrices(data: ClientData, family: Family, theta: Array) -> Iterator[tuple[slice, Array]]:
     """Yield some clients and their X'BX / total (C, p, p), with the bounds B on the curvature along a run."""
     for pieces in whole_clients(data, data.X.shape[1]):
@@ -301,33 +227,9 @@ def curvature_matrices(data: ClientData, family: Family, theta: Array) -> Iterat
         for piece in pieces:
             rows = piece.rows
             bound = family.curvature_bound(linear_predictor(data, family, theta, rows), data.y[rows])
-            total = total + _curvature_matrices(piece, data.X[rows], bound, data.weights_of(rows))
+            total = total + weighted_curvature(piece, data.X[rows], bound, data.weights_of(rows))
         clients = pieces[0].clients
         yield clients, total / data.totals[clients, None, None]
-
-
-def _scaled(residual: Array, weight: Array) -> Array:
-    return residual * (weight if residual.ndim == 1 else weight[:, None])
-
-
-def _times_rows(residual: Array, X: Array) -> Array:
-    """Return each row's score: residual times x, output by output."""
-    if residual.ndim == 1:
-        return X * residual[:, None]
-    return (residual[:, :, None] * X[:, None, :]).reshape(len(X), -1)
-
-
-def _curvature_matrices(batch: Batch, X: Array, curvature: Array, weight: Array) -> Array:
-    """Return each client's sum over rows of weight times curvature times xx', (C, P, P)."""
-    if curvature.ndim == 1:
-        return batch.cross(X * (curvature * weight)[:, None], X)
-    p, q = X.shape[1], curvature.shape[1]
-    out = np.empty((len(batch.sizes), q, p, q, p))
-    for j in range(q):
-        for k in range(j, q):
-            out[:, j, :, k] = batch.cross(X * (curvature[:, j, k] * weight)[:, None], X)
-            out[:, k, :, j] = out[:, j, :, k].transpose(0, 2, 1)
-    return out.reshape(-1, p * q, p * q)
 
 
 def _largest(curvature: Array) -> Array:
@@ -335,36 +237,6 @@ def _largest(curvature: Array) -> Array:
     if curvature.ndim == 1:
         return curvature
     return np.minimum(np.einsum("ijj->i", curvature), 0.5)
-
-
-def _score_statistics(found: ClientMoments, totals: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Return n g' I^+ g and the rank of I of each client; the pseudo-inverse serves clients with n_m < P.
-
-    The columns are brought to one scale first, or their units would decide about the rank.
-    """
-    size = np.sqrt(np.diagonal(found.information, axis1=1, axis2=2))
-    unit = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
-    scaled, gradient = found.information * unit[:, :, None] * unit[:, None, :], found.gradient * unit
-    statistic, ranks = np.zeros(len(totals)), np.full(len(totals), size.shape[1])
-    factor = _cholesky(scaled)
-    # The squared pivots are what a unit column has left beside those before it: full rank, the usual case.
-    full = np.diagonal(factor, axis1=1, axis2=2).min(axis=1) > 1e-4
-    along = np.linalg.solve(factor[full], gradient[full, :, None])[:, :, 0]
-    statistic[full] = np.einsum("ij,ij->i", along, along)
-    values, vectors = np.linalg.eigh(scaled[~full])
-    keep = values > np.maximum(values[:, -1:], 0.0) * values.shape[1] * 1e-12
-    along = np.einsum("ijk,ij->ik", vectors, gradient[~full])
-    statistic[~full] = np.divide(along**2, values, out=np.zeros_like(values), where=keep).sum(axis=1)
-    ranks[~full] = keep.sum(axis=1)
-    return totals * statistic, ranks
-
-
-def _cholesky(matrices: Array) -> Array:
-    """Return the Cholesky factors (C, P, P), or zeros where one of the matrices has none."""
-    try:
-        return np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
-    except np.linalg.LinAlgError:
-        return np.zeros_like(matrices)
 
 
 def _scale(family: Family, dispersions: Array, data: ClientData, weights: Array, P: int) -> float:

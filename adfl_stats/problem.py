@@ -206,11 +206,14 @@ class Problem:
 
     def _log_means(self) -> Array:
         data = self.data
-        weight = np.ones(data.n_rows) if data.row_weights is None else data.row_weights
-        exposure = weight if data.shift is None else weight * np.exp(data.shift)
-        events = np.add.reduceat(weight * data.y, data.offsets[:-1])
+        events, exposure = np.zeros(self.M), np.zeros(self.M)
+        for batch in batches(data, 1):
+            weight = data.weights_of(batch.rows)
+            events[batch.clients] += batch.sums(weight * data.y[batch.rows])
+            rate = weight if data.shift is None else weight * np.exp(data.shift[batch.rows])
+            exposure[batch.clients] += batch.sums(rate)
         # Half an event keeps the logarithm of an eventless client finite.
-        return np.log(np.maximum(events, 0.5) / np.add.reduceat(exposure, data.offsets[:-1]))
+        return np.log(np.maximum(events, 0.5) / exposure)
 
 
 def _mixing(W: sparse.csr_array, rule: int) -> _kernels.Mixing:
