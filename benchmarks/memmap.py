@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from report import options_of, publish, row
+from report import memory, options_of, publish, row
 
 import adfl_stats as ad
 
@@ -42,19 +42,13 @@ def write(folder: Path, gib: float) -> None:
         y[part] = rng.random(part.stop - low) < 1.0 / (1.0 + np.exp(-X[part, 0]))
 
 
-def private() -> float:
-    """Return the resident private memory in GiB: what is not a page of a mapped file."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 2**20
-
-
 def measured(call: Callable[[], object]) -> dict[str, float]:
     """Return the seconds of a call and the peak of the resident private memory meanwhile."""
     peak, done = [0.0], threading.Event()
 
     def watch() -> None:
         while not done.wait(0.01):
-            peak[0] = max(peak[0], private())
+            peak[0] = max(peak[0], memory("RssAnon") / 2**30)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -78,7 +72,7 @@ def limited(folder: Path, limit: float, automatic: bool) -> None:
         data = ad.ClientData.from_arrays(X, y, client)
         made.append(ad.DecentralizedGLM(data, ad.networks.directed_circle(M, 5), "binomial"))
 
-    found = {"before": private(), "construct": measured(construct)}
+    found = {"before": memory("RssAnon") / 2**30, "construct": measured(construct)}
     found["five rounds"] = measured(lambda: made[0].fit(ad.DFL(), step=1.0, rounds=5))
     if automatic:
         found["default fit"] = measured(lambda: made[0].fit())

@@ -16,14 +16,13 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 import numpy as np
-from report import Row, options_of, publish, row
+from report import Row, memory, options_of, publish, row
 
 import adfl_stats as ad
 from adfl_stats import _spectrum
@@ -44,12 +43,6 @@ def seconds(call: Callable[[], object]) -> float:
 def fresh(net: ad.Network) -> ad.Network:
     """Return the same network with nothing computed yet."""
     return ad.Network(net.indptr, net.indices, net.weights, net.labels)
-
-
-def peak() -> float:
-    """Return the largest resident size so far, in GB."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def ratio_table(repeats: int) -> list[Row]:
@@ -80,7 +73,7 @@ def million() -> None:
     """Print time and memory of the check of 10^6 clients as JSON; run in a process of its own."""
     net = erdos_renyi(1_000_000)
     took = seconds(lambda: ad.check_network(net))
-    print(json.dumps({"seconds": took, "peak": peak(), "edges": net.n_edges}))
+    print(json.dumps({"seconds": took, "peak": memory("VmHWM") / 1e9, "edges": net.n_edges}))
 
 
 def main() -> None:

@@ -7,6 +7,8 @@ import datetime
 import json
 import os
 import platform
+import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,18 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
+
+
+def memory(kind: str) -> int:
+    """Return a size of this process in bytes: VmHWM (resident, the largest so far), VmRSS (now), RssAnon (private).
+
+    `getrusage` would count the largest size of the process that started this one; it stands in where there is no /proc.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return next(int(line.split()[1]) for line in lines if line.startswith(kind + ":")) * 1024
 
 
 def options_of(description: str) -> argparse.ArgumentParser:
