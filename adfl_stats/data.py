@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Number
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from formulaic import Formula
-from formulaic.errors import FormulaicError
 from numpy.typing import ArrayLike, NDArray
 
-from adfl_stats._validation import finite_float64, listing, one_of
+from adfl_stats._formula import columns_used, formula_response, parsed_formula, refuse_holes
+from adfl_stats._validation import finite_float64, one_of
 
 __all__ = ["ClientData"]
 
@@ -24,7 +25,7 @@ BLOCK_ROWS = 8192
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClientData:
-    """Rows of all clients, grouped by client; built by `from_frame` or `from_arrays`.
+    """Rows of all clients, grouped by client; built by `from_frame`, `from_arrays` or `from_parquet`.
 
     Attributes
     ----------
@@ -103,14 +104,14 @@ class ClientData:
             raise ValueError(f"X has shape {matrix.shape}; at least one row and one column are wanted")
         if len(columns) != p or len(set(columns)) != p:
             raise ValueError(f"names has {len(set(columns))} distinct entries for {p} columns of X")
-        response, classes = _response(y)
+        response, classes = coded_response(y)
         codes, labels = _clients(client)
         shift = linear_shift(offset, exposure, n)
         row_weights = None if weights is None else _positive(weights, "weights", n)
         for name, part in (("y", response), ("client", codes)):
             if len(part) != n:
                 raise ValueError(f"{name} has {len(part)} entries, X has {n} rows; they must agree")
-        if np.any(np.diff(codes) < 0):
+        if (codes[1:] < codes[:-1]).any():
             order = np.argsort(codes, kind="stable")
             matrix, response, codes = matrix[order], response[order], codes[order]
             shift = None if shift is None else shift[order]
@@ -162,34 +163,17 @@ class ClientData:
         one_of(missing, "missing", ("raise", "drop"))
         if not isinstance(frame, pd.DataFrame):
             raise TypeError(f"frame is a {type(frame).__name__}; pass a pandas DataFrame, then the formula")
-        parsed = _parsed(formula)
-        if not hasattr(parsed, "lhs"):
-            raise ValueError(f"formula is {formula!r}; it needs a response, as in 'y ~ x1 + x2'")
-        if isinstance(parsed.rhs, tuple):
-            raise ValueError(f"formula is {formula!r}; it must have one right-hand side, without '|'")
-        extra = [column for column in (client, offset, exposure, weights) if column is not None]
-        used = sorted({str(v) for v in parsed.required_variables} | set(extra), key=str)
-        absent = [column for column in used if column not in frame.columns]
-        if absent:
-            raise ValueError(
-                f"the frame has no column {listing(absent)}, named by the formula or as client, offset, exposure "
-                f"or weights; its columns are {listing(frame.columns, 12)}"
-            )
+        parsed = parsed_formula(formula)
+        used = columns_used(parsed, (client, offset, exposure, weights), frame.columns, "the frame")
         holes = frame[used].isna()
         dropped = int(holes.any(axis=1).sum())
-        if dropped:
-            counts = holes.sum()
-            if missing == "raise":
-                found = ", ".join(f"{name!r} ({int(k)})" for name, k in counts[counts > 0].items())
-                raise ValueError(
-                    f"the frame has missing values (NaN) in {found}: {dropped} rows. Impute them, or pass "
-                    "missing='drop' to leave these rows out"
-                )
-            frame = frame.loc[~holes.any(axis=1)]
+        if missing == "raise":
+            refuse_holes(holes.sum(), dropped, "the frame")
+        frame = frame.loc[~holes.any(axis=1)] if dropped else frame
         design = parsed.rhs.get_model_matrix(frame, na_action="raise")
         data = cls.from_arrays(
             np.ascontiguousarray(design, dtype=np.float64),
-            _formula_response(parsed, frame),
+            formula_response(parsed, frame),
             frame[client],
             names=[str(name) for name in design.columns],
             offset=None if offset is None else frame[offset],
@@ -197,6 +181,51 @@ class ClientData:
             weights=None if weights is None else frame[weights],
         )
         return replace(data, spec=design.model_spec, n_dropped=dropped)
+
+    @classmethod
+    def from_parquet(
+        cls,
+        path: str | PathLike[str],
+        formula: str,
+        client: str,
+        *,
+        offset: str | None = None,
+        exposure: str | None = None,
+        weights: str | None = None,
+        missing: str = "raise",
+        directory: str | PathLike[str] | None = None,
+        progress: bool = False,
+    ) -> ClientData:
+        """Build from a Parquet file of any size, which need not fit into memory.
+
+        The file is read twice, batch by batch: once to count the clients' rows and to learn the levels
+        of factors, once to write every row to its client's place in a memory map. Memory is bounded by a
+        row group of the file. The next call with the same arguments and an unchanged file opens
+        what the first one wrote. Rows, columns and labels are those of `from_frame` on the whole file.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+        formula, client, offset, exposure, weights, missing
+            As in `from_frame`. Terms whose value in a row depends on other rows (``center``, ``scale``,
+            ``poly``, ...) are refused: compute them in the file.
+        directory : str or path, optional
+            Where to keep what is written, 8 bytes a number; by default beside the file, in a folder of its
+            name with ``.adfl`` added. It may be deleted once the data are no longer in use.
+        progress : bool
+            Show a progress bar (tqdm).
+
+        Examples
+        --------
+        >>> data = ClientData.from_parquet("stays.parquet", "died ~ age + C(ward)", "hospital")  # doctest: +SKIP
+        """
+        from adfl_stats._conversion import Request
+        from adfl_stats._parquet import client_data
+
+        one_of(missing, "missing", ("raise", "drop"))
+        request = Request(str(Path(path).resolve()), formula, client, offset, exposure, weights, missing)
+        return client_data(request, directory, progress)
 
     @property
     def n_clients(self) -> int:
@@ -255,7 +284,7 @@ def _column_names(X: Any) -> list[str]:
     return [f"x{k + 1}" for k in range(np.shape(X)[1])]
 
 
-def _response(y: Any) -> tuple[Array, tuple[Any, ...] | None]:
+def coded_response(y: Any) -> tuple[Array, tuple[Any, ...] | None]:
     """Return y as float64, and its classes where it holds labels instead of numbers."""
     values = y if isinstance(y, (pd.Series, pd.Categorical)) else np.asarray(y)
     if values.ndim != 1:
@@ -270,27 +299,6 @@ def _response(y: Any) -> tuple[Array, tuple[Any, ...] | None]:
             raise ValueError("y has missing labels; remove these rows or pass missing='drop'")
         return factor.codes.astype(np.float64), tuple(factor.categories)
     return finite_float64(values, "y", 1), None
-
-
-def _formula_response(parsed: Any, frame: pd.DataFrame) -> pd.Series:
-    text = str(parsed.lhs)
-    if text in frame.columns:
-        return frame[text]
-    column = parsed.lhs.get_model_matrix(frame, na_action="raise")
-    if column.shape[1] != 1:
-        raise ValueError(f"the response {text!r} gives {column.shape[1]} columns; one is wanted")
-    return pd.Series(np.asarray(column, dtype=np.float64)[:, 0], index=frame.index, name=text)
-
-
-def _parsed(formula: str) -> Any:
-    try:
-        return Formula(formula)
-    except FormulaicError as error:
-        # The first line says what is wrong; the rest marks the place with terminal colours.
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(
-            f"formula is {formula!r}; it cannot be read: {reason}. Write it as in 'y ~ x1 + C(group)'"
-        ) from None
 
 
 def _clients(client: Any) -> tuple[NDArray[np.int64], pd.Index]:

@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from adfl_stats._batches import Batch, row_blocks, whole_clients
 from adfl_stats._validation import listing
 from adfl_stats.data import ClientData
 from adfl_stats.errors import ConditionWarning
 from adfl_stats.families import Family
 
 __all__ = ["check_design", "separated_clients", "warn_of_clients"]
+
+Array = NDArray[np.float64]
 
 # Multiply-adds the search for separated clients may cost.
 SEARCH_BUDGET = 5e9
@@ -26,9 +29,8 @@ def check_design(data: ClientData) -> None:
     """Raise ValueError naming the columns of X that are linear combinations of others."""
     p = data.X.shape[1]
     gram = np.zeros((p, p))
-    for m in range(data.n_clients):
-        for rows in data.blocks(m):
-            gram += data.X[rows].T @ data.X[rows]
+    for rows in row_blocks(data):
+        gram += data.X[rows].T @ data.X[rows]
     norms = np.sqrt(np.diag(gram))
     if (norms == 0).any():
         zero = [data.names[k] for k in np.flatnonzero(norms == 0)]
@@ -80,29 +82,33 @@ def separated_clients(data: ClientData, among: NDArray[np.bool_]) -> list[Any]:
     a budget of work; large ones are hardly ever separated.
     """
     p = data.X.shape[1]
-    found, cost = [], 0.0
-    for m in np.argsort(data.sizes, kind="stable"):
-        cost += 12.0 * data.sizes[m] * p * p
-        if cost > SEARCH_BUDGET:
-            break
-        rows = slice(int(data.offsets[m]), int(data.offsets[m + 1]))
-        # A large client is hardly ever separated, and the search would copy its rows.
-        if among[m] and data.sizes[m] * p <= SEARCH_ENTRIES and _is_separated(data.X[rows], data.y[rows]):
-            found.append(m)
-    return [data.labels[m] for m in sorted(found)]
+    order = np.argsort(data.sizes, kind="stable")
+    within = np.empty(data.n_clients, dtype=bool)
+    within[order] = np.cumsum(12.0 * data.sizes[order] * p * p) <= SEARCH_BUDGET
+    # A large client is hardly ever separated, and the search would copy its rows.
+    searched = among & within & (data.sizes * p <= SEARCH_ENTRIES)
+    separated = np.zeros(data.n_clients, dtype=bool)
+    for pieces in whole_clients(data, p):
+        clients, rows = pieces[0].clients, slice(pieces[0].rows.start, pieces[-1].rows.stop)
+        which = searched[clients]
+        if which.any():
+            batch = Batch(clients, rows, data.sizes[clients][which])
+            mine = np.repeat(which, data.sizes[clients])
+            separated[clients][which] = _separated(batch, data.X[rows][mine], data.y[rows][mine])
+    return list(data.labels[separated])
 
 
-def _is_separated(X: NDArray[np.float64], y: NDArray[np.float64]) -> bool:
-    if not np.isin(y, (0.0, 1.0)).all():
-        return False
-    sign = 2.0 * y - 1.0
-    theta = np.zeros(X.shape[1])
+def _separated(batch: Batch, X: Array, y: Array) -> NDArray[np.bool_]:
+    """Return which clients of a batch are separated, by ten Newton steps of each on its own rows X and y."""
+    eye, sign = np.eye(X.shape[1]), 2.0 * y - 1.0
+    found = np.zeros(len(batch.sizes), dtype=bool)
+    theta, eta = np.zeros((len(batch.sizes), X.shape[1])), np.zeros(len(y))
+    # A trace of ridge keeps the step defined when the means have run to 0 and 1.
+    ridge = 1e-8 * batch.sums(np.einsum("ij,ij->i", X, X)) / X.shape[1] + 1e-300
     for _ in range(10):
-        mean = 1.0 / (1.0 + np.exp(-np.clip(X @ theta, -30.0, 30.0)))
-        curvature = (X * (mean * (1.0 - mean))[:, None]).T @ X
-        # A trace of ridge keeps the step defined when the means have run to 0 and 1.
-        curvature[np.diag_indices_from(curvature)] += 1e-8 * np.trace(X.T @ X) / len(theta)
-        theta = theta + linalg.solve(curvature, X.T @ (y - mean), assume_a="sym")
-        if np.all(sign * (X @ theta) > 0.0):
-            return True
-    return False
+        mean = 1.0 / (1.0 + np.exp(-np.clip(eta, -30.0, 30.0)))
+        curvature = batch.cross(X * (mean * (1.0 - mean))[:, None], X) + ridge[:, None, None] * eye
+        theta += np.linalg.solve(curvature, batch.sums(X * (y - mean)[:, None])[:, :, None])[:, :, 0]
+        eta = np.einsum("ij,ij->i", X, batch.spread(theta))
+        found |= np.minimum.reduceat(sign * eta, batch.starts) > 0.0
+    return found & np.logical_and.reduceat(np.isin(y, (0.0, 1.0)), batch.starts)

@@ -1,7 +1,7 @@
 """One pass over the data at a common point: gradients, curvature, sandwich pieces, fit.
 
-Everything inference needs is gathered here, client by client and block by block, so that results can
-live without the data.
+Everything inference needs is gathered here, in batches of clients and blocks of rows, so that results
+can live without the data.
 """
 
 from __future__ import annotations
@@ -11,48 +11,31 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
-from adfl_stats.data import BLOCK_ROWS, ClientData
+from adfl_stats._batches import Batch, batches, row_blocks, row_clients, whole_clients
+from adfl_stats.data import ClientData
 from adfl_stats.families import Family
+from adfl_stats.moments import (
+    client_moments,
+    linear_predictor,
+    moments,
+    rows_times,
+    scaled,
+    score_statistic,
+    weighted_curvature,
+)
 
 __all__ = [
-    "ClientMoments",
     "Evaluation",
     "client_gradients",
     "client_moments",
     "curvature_and_meat",
     "evaluate",
+    "linear_predictor",
     "score_statistics",
 ]
 
 Array = NDArray[np.float64]
-
-# Families whose observed curvature depends on y; in the others it is the expected one.
-_OBSERVED = ("gamma", "negativebinomial")
-
-
-@dataclass(frozen=True)
-class ClientMoments:
-    """Sums over one client's rows, divided by its total weight where they are means.
-
-    Attributes
-    ----------
-    gradient : ndarray (P,)
-        Mean gradient of the loss.
-    hessian, information : ndarray (P, P)
-        Mean observed and expected curvature.
-    meat : ndarray (P, P)
-        Sum over rows of the squared (weighted) scores over the squared total weight.
-    dispersion : float
-        Mean over rows of the weighted squared Pearson residuals.
-    """
-
-    gradient: Array
-    hessian: Array
-    information: Array
-    meat: Array
-    dispersion: float
 
 
 @dataclass(frozen=True)
@@ -98,35 +81,6 @@ class Evaluation:
     lipschitz_moment: Array
 
 
-def client_moments(data: ClientData, family: Family, theta: Array, m: int) -> ClientMoments:
-    """Return client m's sums at theta (P,)."""
-    p, q = data.X.shape[1], family.outputs
-    gradient, dispersion = np.zeros(p * q), 0.0
-    hessian, information, meat = np.zeros((p * q, p * q)), np.zeros((p * q, p * q)), np.zeros((p * q, p * q))
-    for rows in data.blocks(m):
-        X, y = data.X[rows], data.y[rows]
-        eta = linear_predictor(data, family, theta, rows)
-        residual = family.residual(eta, y)
-        weight = data.weights_of(rows)
-        scores = _times_rows(_scaled(residual, weight), X)
-        gradient += scores.sum(axis=0)
-        meat += scores.T @ scores
-        hessian += _curvature_matrix(X, family.curvature(eta, y), weight)
-        if family.name in _OBSERVED:
-            information += _curvature_matrix(X, family.information(eta), weight)
-        dispersion += float(weight @ family.dispersion_terms(eta, y))
-    if family.name not in _OBSERVED:
-        information = hessian
-    total = data.totals[m]
-    return ClientMoments(
-        gradient / total,
-        hessian / total,
-        information / total,
-        meat / total**2,
-        dispersion / data.sizes[m],
-    )
-
-
 def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> Evaluation:
     """Evaluate all clients at theta and combine them with total weights `weights` (v_m)."""
     M, P = data.n_clients, len(theta)
@@ -134,16 +88,17 @@ def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> 
     gradients, raw_scores = np.zeros((M, P)), np.zeros(M)
     ranks, dispersions = np.zeros(M, dtype=np.int64), np.zeros(M)
     hessian, information, meat, model_meat = (np.zeros((P, P)) for _ in range(4))
-    for m in range(M):
-        found = client_moments(data, family, theta, m)
-        gradients[m], dispersions[m] = found.gradient, found.dispersion
-        raw_scores[m], ranks[m] = _score_statistic(found, data.totals[m])
+    for pieces in whole_clients(data, P):
+        found, at = moments(data, family, theta[None], pieces), pieces[0].clients
+        gradients[at], dispersions[at] = found.gradient, found.dispersion
+        raw_scores[at], ranks[at] = score_statistic(found, data.totals[at])
         ends = np.linalg.eigvalsh(found.hessian)
-        least[m], most[m] = ends[0], ends[-1]
-        hessian += weights[m] / M * found.hessian
-        information += weights[m] / M * found.information
-        meat += (weights[m] / M) ** 2 * found.meat
-        model_meat += (weights[m] / M) ** 2 / data.totals[m] * found.information
+        least[at], most[at] = ends[:, 0], ends[:, -1]
+        share = weights[at] / M
+        hessian += np.tensordot(share, found.hessian, 1)
+        information += np.tensordot(share, found.information, 1)
+        meat += np.tensordot(share**2, found.meat, 1)
+        model_meat += np.tensordot(share**2 / data.totals[at], found.information, 1)
     noise, *tails = client_tails(data, family, theta, gradients, most)
     return Evaluation(
         gradients=gradients,
@@ -165,8 +120,6 @@ def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> 
 
 def client_tails(data: ClientData, family: Family, theta: Array, gradients: Array, most: Array) -> list[Array]:
     """Return how noisy each client's gradient is and how heavy the tails of its rows are (Condition 4).
-
-    One pass in blocks of rows of any client: small clients would pay for calls of their own.
 
     Parameters
     ----------
@@ -191,9 +144,9 @@ def client_tails(data: ClientData, family: Family, theta: Array, gradients: Arra
     sums = np.zeros((4, M))
     along = gradients.reshape(M, -1, p)
     squared_gradients = np.einsum("ij,ij->i", gradients, gradients)
-    for low in range(0, data.n_rows, BLOCK_ROWS):
-        rows = slice(low, min(low + BLOCK_ROWS, data.n_rows))
-        X, y, client = data.X[rows], data.y[rows], _row_clients(data, rows)
+    for batch in batches(data, p):
+        rows, client = batch.rows, batch.spread(np.arange(batch.clients.start, batch.clients.stop))
+        X, y = data.X[rows], data.y[rows]
         eta = linear_predictor(data, family, theta, rows)
         residual = family.residual(eta, y).reshape(len(y), -1)
         squared = np.einsum("ij,ij->i", X, X)
@@ -209,19 +162,18 @@ def client_tails(data: ClientData, family: Family, theta: Array, gradients: Arra
         with np.errstate(over="ignore"):
             terms = weight * apart, *(np.square(np.square(v)) for v in (apart, curvature**2, lipschitz**2))
             for total, term in zip(sums, terms, strict=True):
-                total += np.bincount(client, weights=weight * term, minlength=M)
+                total[batch.clients] += batch.sums(weight * term)
     return [np.sqrt(sums[0]) / data.totals, *(sums[1:] / data.totals) ** 0.125]
 
 
 def client_gradients(data: ClientData, family: Family, theta: Array) -> Array:
     """Return every client's mean gradient at a common theta, (M, P)."""
     found = np.zeros((data.n_clients, len(theta)))
-    for m in range(data.n_clients):
-        for rows in data.blocks(m):
-            residual = family.residual(linear_predictor(data, family, theta, rows), data.y[rows])
-            if data.row_weights is not None:
-                residual = _scaled(residual, data.row_weights[rows])
-            found[m] += (residual.reshape(len(residual), -1).T @ data.X[rows]).ravel()
+    for batch in batches(data, len(theta)):
+        rows = batch.rows
+        residual = family.residual(linear_predictor(data, family, theta, rows), data.y[rows])
+        scores = batch.cross(scaled(residual, data.weights_of(rows)).reshape(len(residual), -1), data.X[rows])
+        found[batch.clients] += scores.reshape(len(scores), -1)
     return found / data.totals[:, None]
 
 
@@ -230,16 +182,16 @@ def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: 
     P = len(theta)
     hessian, meat = np.zeros((P, P)), np.zeros((P, P))
     shares = weights / (data.n_clients * data.totals)
-    for low in range(0, data.n_rows, BLOCK_ROWS):
-        rows = slice(low, min(low + BLOCK_ROWS, data.n_rows))
+    for rows in row_blocks(data):
         X, y = data.X[rows], data.y[rows]
-        weight = shares[_row_clients(data, rows)]
+        weight = shares[row_clients(data, rows)]
         if data.row_weights is not None:
             weight = weight * data.row_weights[rows]
         eta = linear_predictor(data, family, theta, rows)
-        scores = _times_rows(_scaled(family.residual(eta, y), weight), X)
+        scores = rows_times(scaled(family.residual(eta, y), weight), X)
         meat += scores.T @ scores
-        hessian += _curvature_matrix(X, family.curvature(eta, y), weight)
+        whole = Batch(slice(0, 1), rows, np.array([len(y)]))
+        hessian += weighted_curvature(whole, X, family.curvature(eta, y), weight)[0]
     return hessian, meat
 
 
@@ -250,10 +202,11 @@ def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[A
         np.zeros(data.n_clients, dtype=np.int64),
         np.zeros(data.n_clients),
     )
-    for m, theta in enumerate(thetas):
-        found = client_moments(data, family, theta, m)
-        raw[m], ranks[m] = _score_statistic(found, data.totals[m])
-        dispersions[m] = found.dispersion
+    for pieces in whole_clients(data, thetas.shape[1]):
+        at = pieces[0].clients
+        found = moments(data, family, thetas[at], pieces)
+        raw[at], ranks[at] = score_statistic(found, data.totals[at])
+        dispersions[at] = found.dispersion
     return raw / common_dispersion(family, dispersions), ranks
 
 
@@ -267,50 +220,22 @@ def common_dispersion(family: Family, dispersions: Array) -> float:
     return max(float(np.median(dispersions)), 1e-100 if family.estimates_scale else 1.0)
 
 
-def linear_predictor(data: ClientData, family: Family, theta: Array, rows: slice) -> Array:
-    """Return eta on a slice of rows: (n,) for one output, (n, q) for the multinomial."""
-    eta = data.X[rows] @ theta.reshape(family.outputs, -1).T
-    if data.shift is not None:
-        eta += data.shift[rows, None]
-    return eta if family.name == "multinomial" else eta[:, 0]
+def curvature_matrices(
+    data: ClientData, family: Family, theta: Array, *, bound: bool = False
+) -> Iterator[tuple[slice, Array]]:
+    """Yield some clients and their mean curvature X'BX / total at theta, (C, P, P).
 
-
-def curvature_matrices(data: ClientData, family: Family, theta: Array) -> Iterator[Array]:
-    """Yield, client by client, X'BX / total with the bounds B on the curvature along a run (p, p)."""
-    for m in range(data.n_clients):
-        total = np.zeros((data.X.shape[1], data.X.shape[1]))
-        for rows in data.blocks(m):
-            bound = family.curvature_bound(linear_predictor(data, family, theta, rows), data.y[rows])
-            weight = bound if data.row_weights is None else bound * data.row_weights[rows]
-            total += (data.X[rows] * weight[:, None]).T @ data.X[rows]
-        yield total / data.totals[m]
-
-
-def _row_clients(data: ClientData, rows: slice) -> NDArray[np.int64]:
-    return np.searchsorted(data.offsets, np.arange(rows.start, rows.stop), side="right") - 1
-
-
-def _scaled(residual: Array, weight: Array) -> Array:
-    return residual * (weight if residual.ndim == 1 else weight[:, None])
-
-
-def _times_rows(residual: Array, X: Array) -> Array:
-    """Return each row's score: residual times x, output by output."""
-    if residual.ndim == 1:
-        return X * residual[:, None]
-    return (residual[:, :, None] * X[:, None, :]).reshape(len(X), -1)
-
-
-def _curvature_matrix(X: Array, curvature: Array, weight: Array) -> Array:
-    if curvature.ndim == 1:
-        return (X * (curvature * weight)[:, None]).T @ X
-    p, q = X.shape[1], curvature.shape[1]
-    out = np.empty((q, p, q, p))
-    for j in range(q):
-        for k in range(j, q):
-            out[j, :, k] = (X * (curvature[:, j, k] * weight)[:, None]).T @ X
-            out[k, :, j] = out[j, :, k].T
-    return out.reshape(p * q, p * q)
+    With `bound`, B bounds the curvature along a run from theta, and the matrices are (C, p, p).
+    """
+    for pieces in whole_clients(data, data.X.shape[1] if bound else len(theta)):
+        total = np.zeros(())
+        for piece in pieces:
+            rows = piece.rows
+            eta, y = linear_predictor(data, family, theta, rows), data.y[rows]
+            found = family.curvature_bound(eta, y) if bound else family.curvature(eta, y)
+            total = total + weighted_curvature(piece, data.X[rows], found, data.weights_of(rows))
+        clients = pieces[0].clients
+        yield clients, total / data.totals[clients, None, None]
 
 
 def _largest(curvature: Array) -> Array:
@@ -318,25 +243,6 @@ def _largest(curvature: Array) -> Array:
     if curvature.ndim == 1:
         return curvature
     return np.minimum(np.einsum("ijj->i", curvature), 0.5)
-
-
-def _score_statistic(found: ClientMoments, total: float) -> tuple[float, int]:
-    """Return n g' I^+ g and the rank of I; the pseudo-inverse serves clients with n_m < P.
-
-    The columns are brought to one scale first, or their units would decide about the rank.
-    """
-    size = np.sqrt(np.diag(found.information))
-    unit = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
-    scaled, gradient = found.information * np.outer(unit, unit), found.gradient * unit
-    factor, failed = linalg.lapack.dpotrf(scaled, lower=True)
-    # The squared pivots are what a unit column has left beside those before it: full rank, the usual case.
-    if not failed and np.diag(factor).min() > 1e-4:
-        along = linalg.solve_triangular(factor, gradient, lower=True)
-        return float(total * along @ along), len(along)
-    values, vectors = np.linalg.eigh(scaled)
-    keep = values > max(values[-1], 0.0) * len(values) * 1e-12
-    along = vectors[:, keep].T @ gradient
-    return float(total * np.sum(along**2 / values[keep])), int(keep.sum())
 
 
 def _scale(family: Family, dispersions: Array, data: ClientData, weights: Array, P: int) -> float:

@@ -33,6 +33,9 @@ FAMILY_NAMES = tuple(_CODES)
 # Below this a variance is rounding: a probability that has run to 0 or 1.
 TINY = 1e-12
 
+# Rows of y that are checked at a time.
+CHECK_ROWS = 1 << 16
+
 
 @dataclass(frozen=True)
 class Family:
@@ -178,28 +181,41 @@ class Family:
 
     def check_response(self, y: Array) -> None:
         """Raise ValueError where y lies outside the family's domain."""
-        wanted, bad = {
-            "gaussian": ("real numbers", np.zeros(len(y), dtype=bool)),
-            "binomial": ("values in [0, 1] (0/1, or shares of successes with weights=)", (y < 0) | (y > 1)),
-            "poisson": ("counts, that is values >= 0", y < 0),
-            "gamma": ("values > 0", y <= 0),
-            "negativebinomial": ("counts, that is values >= 0", y < 0),
-            "multinomial": (
-                f"class codes 0..{self.outputs}",
-                (y < 0) | (y > self.outputs) | (y != np.rint(y)),
-            ),
-        }[self.name]
-        if bad.any():
-            first = int(np.flatnonzero(bad)[0])
+        # In blocks: y may be a memory map, and a condition on all of it an array of its length.
+        parts = [y[low : low + CHECK_ROWS] for low in range(0, len(y), CHECK_ROWS)]
+        bad = [np.flatnonzero(self._outside(part)) for part in parts]
+        if any(map(len, bad)):
+            block = next(k for k, found in enumerate(bad) if len(found))
+            first = block * CHECK_ROWS + int(bad[block][0])
             raise ValueError(
-                f"y is outside the domain of family {self.name!r}: {int(bad.sum())} value(s), the first is "
-                f"{y[first]:g} in row {first}. {self.name!r} wants {wanted}; recode y or choose another family"
+                f"y is outside the domain of family {self.name!r}: {sum(map(len, bad))} value(s), the first is "
+                f"{y[first]:g} in row {first}. {self.name!r} wants {self._domain}; recode y or choose another family"
             )
         if len(y) and y.min() == y.max():
             raise ValueError(
                 f"y takes the single value {y[0]:g} in all {len(y)} rows: there is nothing to estimate. "
                 "Check the response column"
             )
+
+    @property
+    def _domain(self) -> str:
+        return {
+            "gaussian": "real numbers",
+            "binomial": "values in [0, 1] (0/1, or shares of successes with weights=)",
+            "gamma": "values > 0",
+            "multinomial": f"class codes 0..{self.outputs}",
+        }.get(self.name, "counts, that is values >= 0")
+
+    def _outside(self, y: Array) -> NDArray[np.bool_]:
+        if self.name == "gaussian":
+            return np.zeros(len(y), dtype=bool)
+        if self.name == "gamma":
+            return y <= 0
+        if self.name == "binomial":
+            return (y < 0) | (y > 1)
+        if self.name == "multinomial":
+            return (y < 0) | (y > self.outputs) | (y != np.rint(y))
+        return y < 0
 
 
 def resolve_family(family: Any, classes: int = 0) -> Family:

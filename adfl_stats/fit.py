@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from adfl_stats._batches import row_blocks, row_clients
 from adfl_stats.accuracy import NumericalError
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import Evaluation, linear_predictor
@@ -103,18 +104,20 @@ def goodness(data: ClientData, family: Family, params: Array, weights: Array, sc
     trusted = weights >= TRUST * weights.max()
     known = None if family.name == "multinomial" else family.statsmodels()
     llf = deviance = 0.0
-    for m in np.flatnonzero(trusted):
-        for rows in data.blocks(int(m)):
-            y, mu = data.y[rows], family.mean(linear_predictor(data, family, params, rows))
-            weight = data.weights_of(rows)
-            if known is None:
-                llf += float(weight @ np.log(mu[np.arange(len(y)), y.astype(int)]))
-                continue
-            deviance += float(known.deviance(y, mu, var_weights=weight))
-            if family.name == "gaussian":
-                llf += 0.5 * float(np.log(weight).sum())
-            else:
-                llf += float(known.loglike(y, mu, var_weights=weight, scale=scale))
+    for rows in row_blocks(data):
+        keep = trusted[row_clients(data, rows)]
+        if not keep.any():
+            continue
+        y, weight = data.y[rows][keep], data.weights_of(rows)[keep]
+        mu = family.mean(linear_predictor(data, family, params, rows)[keep])
+        if known is None:
+            llf += float(weight @ np.log(mu[np.arange(len(y)), y.astype(int)]))
+            continue
+        deviance += float(known.deviance(y, mu, var_weights=weight))
+        if family.name == "gaussian":
+            llf += 0.5 * float(np.log(weight).sum())
+        else:
+            llf += float(known.loglike(y, mu, var_weights=weight, scale=scale))
     if known is None:
         return llf, -2.0 * llf
     if family.name == "gaussian":

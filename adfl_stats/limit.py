@@ -15,7 +15,7 @@ start share every pass.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,14 +25,15 @@ from scipy.sparse import csgraph
 from scipy.sparse import linalg as iterative
 
 from adfl_stats import _kernels
+from adfl_stats._batches import row_blocks
 from adfl_stats.accuracy import numerical_error, yardstick
-from adfl_stats.data import BLOCK_ROWS
 from adfl_stats.engine import Plan, Run, iterate, safe_step
 from adfl_stats.errors import ConvergenceWarning
-from adfl_stats.evaluation import client_moments, linear_predictor
+from adfl_stats.evaluation import curvature_matrices
+from adfl_stats.moments import linear_predictor
 from adfl_stats.problem import ClientSteps, Problem
 
-__all__ = ["Limits", "client_curvature", "curvature_products", "gmres", "limits", "network_solver", "settle"]
+__all__ = ["Limits", "curvature_products", "gmres", "limits", "network_solver", "settle"]
 
 Array = NDArray[np.float64]
 
@@ -262,42 +263,21 @@ def curvature_products(
     by_matrix = outputs > 1 or problem.p <= data.n_rows / M
     stacked = np.zeros((M, P, -(-P // 4) * 4)) if by_matrix else None
     mean, traces = np.zeros((totals.shape[1], P, P)), np.empty(M)
-    for m, matrix in enumerate(client_curvature(problem, point)):
-        seen = matrix if full is None else full @ matrix
-        mean += totals[m, :, None, None] / M * seen
-        traces[m] = np.trace(seen)
+    for clients, matrices in curvature_matrices(data, problem.family, point):
+        seen = matrices if full is None else full @ matrices
+        mean += np.einsum("mr,mij->rij", totals[clients] / M, seen, optimize=True)
+        traces[clients] = np.einsum("mii->m", seen)
         if stacked is not None:
-            stacked[m, :, :P] = seen
+            stacked[clients, :, :P] = seen
     if stacked is not None:
         return _kernels.GramLoss(stacked, np.zeros((M, P))), mean, traces
     # Half the squared error without a response: its gradient is the product with the curvature.
     nothing, curvature = np.zeros(data.n_rows), np.empty(data.n_rows)
-    for low in range(0, data.n_rows, BLOCK_ROWS):
-        rows = slice(low, min(low + BLOCK_ROWS, data.n_rows))
-        curvature[rows] = _row_curvature(problem, point, rows)
+    for rows in row_blocks(data):
+        eta = linear_predictor(data, problem.family, point, rows)
+        curvature[rows] = problem.family.curvature(eta, data.y[rows]) * data.weights_of(rows)
     products = _kernels.RowLoss(data.X, nothing, data.offsets, data.totals, 0, row_weights=curvature, metric=metric)
     return products, mean, traces
-
-
-def _row_curvature(problem: Problem, point: Array, rows: slice) -> Array:
-    """Return the curvature of rows times their observation weights."""
-    data, family = problem.data, problem.family
-    curvature = family.curvature(linear_predictor(data, family, point, rows), data.y[rows])
-    return curvature if data.row_weights is None else curvature * data.row_weights[rows]
-
-
-def client_curvature(problem: Problem, point: Array) -> Iterator[Array]:
-    """Yield the clients' curvature matrices H_m (P, P)."""
-    data = problem.data
-    for m in range(problem.M):
-        if problem.family.outputs > 1:
-            yield client_moments(data, problem.family, point, m).hessian
-            continue
-        total = np.zeros((problem.p, problem.p))
-        for rows in data.blocks(m):
-            X = data.X[rows]
-            total += (X * _row_curvature(problem, point, rows)[:, None]).T @ X
-        yield total / data.totals[m]
 
 
 def network_solver(problem: Problem, c: float) -> Callable[[NDArray], NDArray] | None:

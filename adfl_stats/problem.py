@@ -11,6 +11,7 @@ from scipy import linalg, sparse
 
 from adfl_stats import _kernels
 from adfl_stats._algebra import inverse
+from adfl_stats._batches import batches, row_blocks
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import curvature_matrices
 from adfl_stats.families import Family
@@ -162,28 +163,26 @@ class Problem:
         """
         if self._coordinates is None or not self.family.has_global_bound:
             pooled = np.zeros((self.p, self.p))
-            for size, matrix in zip(self.sizes, curvature_matrices(self.data, self.family, theta), strict=True):
-                pooled += size / self.M * matrix
+            for clients, matrices in curvature_matrices(self.data, self.family, theta, bound=True):
+                pooled += np.tensordot(self.sizes[clients] / self.M, matrices, 1)
             metric = inverse(pooled)
             self._coordinates = metric, self.curvatures(theta, linalg.cholesky(metric, lower=True))
         return self._coordinates
 
     def curvatures(self, theta: Array, root: Array | None = None) -> Array:
         """Return each client's largest curvature along a run from theta, in coordinates `root` if given."""
-        last = [self.p - 1, self.p - 1]
         found = np.empty(self.M)
-        for m, matrix in enumerate(curvature_matrices(self.data, self.family, theta)):
-            seen = matrix if root is None else root.T @ matrix @ root
-            found[m] = linalg.eigvalsh(seen, subset_by_index=last)[0]
+        for clients, matrices in curvature_matrices(self.data, self.family, theta, bound=True):
+            seen = matrices if root is None else root.T @ matrices @ root
+            found[clients] = np.linalg.eigvalsh(seen)[:, -1]
         return found
 
     @cached_property
     def column_sizes(self) -> Array:
         """Root mean square of each column of X, its natural unit."""
         total = np.zeros(self.p)
-        for m in range(self.M):
-            for rows in self.data.blocks(m):
-                total += np.einsum("ij,ij->j", self.data.X[rows], self.data.X[rows])
+        for rows in row_blocks(self.data):
+            total += np.einsum("ij,ij->j", self.data.X[rows], self.data.X[rows])
         return np.sqrt(total / self.data.n_rows)
 
     @cached_property
@@ -191,13 +190,12 @@ class Problem:
         """Each client's X'X / n (rows padded to a multiple of 4) and X'(y - shift) / n."""
         data, p = self.data, self.p
         S, b = np.zeros((self.M, p, -(-p // 4) * 4)), np.zeros((self.M, p))
-        for m in range(self.M):
-            for rows in data.blocks(m):
-                X = data.X[rows]
-                target = data.y[rows] if data.shift is None else data.y[rows] - data.shift[rows]
-                weighted = X if data.row_weights is None else X * data.row_weights[rows, None]
-                S[m, :, :p] += weighted.T @ X
-                b[m] += weighted.T @ target
+        for batch in batches(data, p):
+            X, rows = data.X[batch.rows], batch.rows
+            target = data.y[rows] if data.shift is None else data.y[rows] - data.shift[rows]
+            weighted = X if data.row_weights is None else X * data.row_weights[rows, None]
+            S[batch.clients, :, :p] += batch.cross(weighted, X)
+            b[batch.clients] += batch.cross(weighted, target[:, None])[:, :, 0]
         S /= data.totals[:, None, None]
         b /= data.totals[:, None]
         return S, b
@@ -206,9 +204,8 @@ class Problem:
     def _constant_column(self) -> tuple[int, float] | None:
         first = self.data.X[0]
         same = first != 0
-        for m in range(self.M):
-            for rows in self.data.blocks(m):
-                same &= (self.data.X[rows] == first).all(axis=0)
+        for rows in row_blocks(self.data):
+            same &= (self.data.X[rows] == first).all(axis=0)
             if not same.any():
                 return None
         column = int(np.flatnonzero(same)[0])
@@ -216,11 +213,14 @@ class Problem:
 
     def _log_means(self) -> Array:
         data = self.data
-        weight = np.ones(data.n_rows) if data.row_weights is None else data.row_weights
-        exposure = weight if data.shift is None else weight * np.exp(data.shift)
-        events = np.add.reduceat(weight * data.y, data.offsets[:-1])
+        events, exposure = np.zeros(self.M), np.zeros(self.M)
+        for batch in batches(data, 1):
+            weight = data.weights_of(batch.rows)
+            events[batch.clients] += batch.sums(weight * data.y[batch.rows])
+            rate = weight if data.shift is None else weight * np.exp(data.shift[batch.rows])
+            exposure[batch.clients] += batch.sums(rate)
         # Half an event keeps the logarithm of an eventless client finite.
-        return np.log(np.maximum(events, 0.5) / np.add.reduceat(exposure, data.offsets[:-1]))
+        return np.log(np.maximum(events, 0.5) / exposure)
 
 
 def _mixing(W: sparse.csr_array, rule: int) -> _kernels.Mixing:

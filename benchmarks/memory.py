@@ -6,29 +6,12 @@ and its libraries do not count, and everything the fit allocates does.
 
 from __future__ import annotations
 
-import resource
-import sys
-from pathlib import Path
-
 import numpy as np
+from report import memory
 
 import adfl_stats as ad
 
 N, P, M = 1_000_000, 50, 100
-
-
-def peak() -> int:
-    """Return the largest resident size so far, in bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def resident() -> int:
-    """Return the resident size now (Linux), or the peak where that cannot be told."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except OSError:
-        return peak()
 
 
 def warm_up() -> None:
@@ -40,7 +23,7 @@ def warm_up() -> None:
 
 def main() -> None:
     warm_up()
-    before = resident()
+    before = memory("VmRSS")
     rng = np.random.default_rng(1)
     X = np.empty((N, P))
     y = np.empty(N)
@@ -52,7 +35,7 @@ def main() -> None:
     data = ad.ClientData.from_arrays(X, y, client)
     del client
     ad.DecentralizedGLM(data, ad.networks.directed_circle(M, 5), "binomial").fit(ad.DFL(), step=0.5, rounds=20)
-    print((peak() - before) / (X.nbytes + y.nbytes))
+    print((memory("VmHWM") - before) / (X.nbytes + y.nbytes))
 
 
 if __name__ == "__main__":

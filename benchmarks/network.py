@@ -1,6 +1,6 @@
 """How the check of a network grows with it, as ratios in one run.
 
-    python benchmarks/network.py [--output FILE] [--repeats 3] [--million]
+    python benchmarks/network.py [--repeats 3] [--million] [--markdown] [--output FILE]
 
 Erdos-Renyi networks of mean degree 20. What is measured is ``check_network`` as a whole, against dense algebra for
 the same numbers; these must agree before a time counts. Times are of the processor, in one thread, and the least of
@@ -17,15 +17,13 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import argparse
 import json
-import platform
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
+from report import Row, memory, options_of, publish, row
 
 import adfl_stats as ad
 
@@ -45,12 +43,6 @@ def seconds(call: Callable[[], object]) -> float:
 def fresh(net: ad.Network) -> ad.Network:
     """Return the same network with nothing computed yet."""
     return ad.Network(net.indptr, net.indices, net.weights, net.labels)
-
-
-def peak() -> float:
-    """Return the largest resident size so far, in GB."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def dense_report(net: ad.Network) -> dict[str, list[float]]:
@@ -89,7 +81,7 @@ def against_dense(repeats: int, M: int = 3000) -> float:
     return slow / min(seconds(lambda: ad.check_network(fresh(net))) for _ in range(repeats))
 
 
-def ratio_table(repeats: int, networks: int = 3) -> list[dict[str, object]]:
+def ratio_table(repeats: int, networks: int = 3) -> list[Row]:
     """Measure everything, the calls taking turns, and return the rows of the table."""
     # How many steps an iteration takes is a matter of the few clients with fewest neighbours, and varies by two.
     sizes = (10_000, 100_000)
@@ -100,24 +92,22 @@ def ratio_table(repeats: int, networks: int = 3) -> list[dict[str, object]]:
             for M in sizes:
                 best[M][k] = min(best[M][k], seconds(lambda net=nets[M][k]: ad.check_network(fresh(net))))
     low, high = (sum(best[M]) / networks for M in sizes)
-    rows = [
-        ("check_network, M = 3000: dense / sparse", against_dense(repeats), ">= 20"),
-        (f"check_network: M = 10^5 / 10^4, {networks} networks", high / low, "<= 15"),
-        ("check_network, M = 10^5: seconds", high, "seconds"),
+    return [
+        row("check_network, M = 3000: dense / sparse", against_dense(repeats), ">= 20"),
+        row(f"check_network: M = 10^5 / 10^4, {networks} networks", high / low, "<= 15"),
+        row("check_network, M = 10^5: seconds", high),
     ]
-    return [{"work": name, "value": float(value), "wanted": wanted} for name, value, wanted in rows]
 
 
 def million() -> None:
     """Print time and memory of the check of 10^6 clients as JSON; run in a process of its own."""
     net = erdos_renyi(1_000_000)
     took = seconds(lambda: ad.check_network(net))
-    print(json.dumps({"seconds": took, "peak": peak(), "edges": net.n_edges}))
+    print(json.dumps({"seconds": took, "peak": memory("VmHWM") / 1e9, "edges": net.n_edges}))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, help="write the table as JSON")
+    parser = options_of(__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--million", action="store_true", help="check a network of 10^6 clients as well")
     parser.add_argument("--only-million", action="store_true", help=argparse.SUPPRESS)
@@ -128,16 +118,10 @@ def main() -> None:
     if options.million:
         call = [sys.executable, __file__, "--only-million"]
         found = json.loads(subprocess.run(call, check=True, capture_output=True, text=True).stdout)
-        rows.append({"work": "check_network, M = 10^6: seconds", "value": found["seconds"], "wanted": "minutes"})
-        rows.append({"work": "check_network, M = 10^6: peak in GB", "value": found["peak"], "wanted": "-"})
-        per_edge = found["peak"] * 1e9 / found["edges"]
-        rows.append({"work": "... in bytes per edge", "value": per_edge, "wanted": "-"})
-    print(f"Erdos-Renyi networks of mean degree {DEGREE}, one thread")
-    for row in rows:
-        print(f"{row['work']:<50} {row['value']:8.2f}   wanted {row['wanted']}")
-    if options.output:
-        machine = {"processor": platform.processor() or platform.machine(), "python": platform.python_version()}
-        options.output.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1))
+        rows.append(row("check_network, M = 10^6: seconds", found["seconds"]))
+        rows.append(row("check_network, M = 10^6: peak in GB", found["peak"]))
+        rows.append(row("... in bytes per edge", found["peak"] * 1e9 / found["edges"]))
+    publish(f"Erdos-Renyi networks of mean degree {DEGREE}, one thread", rows, options)
 
 
 if __name__ == "__main__":

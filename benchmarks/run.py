@@ -1,30 +1,30 @@
-"""Speed and memory of the kernel, as ratios against NumPy in one interleaved run.
+"""Speed of the kernel, as ratios against other tools and against itself, in one interleaved run.
 
-    python benchmarks/run.py [--output FILE] [--repeats 7] [--memory]
+    python benchmarks/run.py [--only gaussian,threads] [--repeats 7] [--markdown] [--output FILE]
 
-Threads are pinned to one. Results must agree before a time counts. Every ratio is the median over
-the repeats of the time of the rival over ours in the same repeat, which a noisy machine disturbs
-least. ``--memory`` measures the peak of a logistic fit on 10^6 rows besides (needs about 1 GiB).
+Threads are pinned to one unless a row says otherwise. Results must agree to 1e-8 before a time counts. A ratio
+is the median over the repeats of two times of the same repeat, the calls taking turns, which a noisy machine disturbs
+least. JAX and numba are left out where they are not installed. A function marked `@section` measures some rows:
+to add rows, write one.
 """
 
 from __future__ import annotations
 
 import os
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"), "1")
+os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
-import argparse
-import json
-import platform
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from rivals import numpy_gram, numpy_logistic
+from report import Row, options_of, publish, row
+from rivals import Call, pooled_glm, rivals_for
 
 import adfl_stats as ad
 from adfl_stats import _kernels
@@ -32,97 +32,202 @@ from adfl_stats.families import Family
 from adfl_stats.problem import Problem
 
 M, N_ROWS, P, D, STEP, ROUNDS = 100, 100, 50, 5, 0.05, 200
+Section = Callable[[int], list[Row]]
+SECTIONS: dict[str, Section] = {}
 
 
-def problem(family: str, sizes: np.ndarray) -> Problem:
-    """Return a problem with given client sizes on the directed circle."""
+def section(measure: Section) -> Section:
+    """Register a function (repeats) that returns rows."""
+    SECTIONS[measure.__name__] = measure
+    return measure
+
+
+def problem(family: str, sizes: np.ndarray, p: int = P, network: ad.Network | None = None) -> Problem:
+    """Return a problem with given client sizes, on the directed circle unless a network is given."""
     rng = np.random.default_rng(1)
-    X = rng.normal(size=(int(sizes.sum()), P))
-    eta = X @ rng.normal(size=P) / 10
-    y = eta + rng.normal(size=len(X)) if family == "gaussian" else (rng.random(len(X)) < 1 / (1 + np.exp(-eta))) * 1.0
-    data = ad.ClientData.from_arrays(X, y, np.repeat(np.arange(M), sizes))
-    return Problem(data, ad.networks.directed_circle(M, D), Family(family), "client")
+    X = rng.standard_normal((int(sizes.sum()), p))
+    eta = X @ rng.normal(size=p) / (1.5 * np.sqrt(p))
+    if family == "gaussian":
+        y = eta + rng.normal(size=len(X))
+    elif family == "binomial":
+        y = (rng.random(len(X)) < 1 / (1 + np.exp(-eta))) * 1.0
+    else:
+        y = rng.poisson(np.exp(eta)) * 1.0
+    clients = len(sizes)
+    data = ad.ClientData.from_arrays(X, y, np.repeat(np.arange(clients), sizes))
+    return Problem(data, network or ad.networks.directed_circle(clients, D), Family(family), "client")
 
 
-def unequal_sizes(total: int) -> np.ndarray:
-    """Return M sizes from 10 up, the largest some fifty times the smallest, with a given sum."""
-    shares = np.random.default_rng(2).pareto(1.5, M) + 0.1
-    sizes = np.maximum(10, (shares / shares.sum() * total).astype(int))
-    sizes[np.argmax(sizes)] += total - sizes.sum()
-    return sizes
-
-
-def ours(task: Problem, runs: int = 1) -> Callable[[], np.ndarray]:
-    """Return a call that does ROUNDS rounds of several runs in the kernel."""
-    loss, steps = task.loss(), np.full((M, runs), STEP)
+def ours(task: Problem, rounds: int = ROUNDS, steps: tuple[float, ...] = (STEP,), threads: int = 1) -> Call:
+    """Return a call that does rounds in the kernel, one run for each of the steps, and returns (M, runs, p)."""
+    loss, runs = task.loss(), len(steps)
+    alpha = np.tile(steps, (task.M, 1))
 
     def call() -> np.ndarray:
-        theta = np.zeros((M, runs, P))
-        _kernels.rounds(task.mixing, loss, theta, steps, ROUNDS, np.empty((ROUNDS, runs)), np.full(runs, np.inf), 1)
-        return theta[:, 0]
+        theta = np.zeros((task.M, runs, task.P))
+        moved, limits = np.empty((rounds, runs)), np.full(runs, np.inf)
+        _kernels.rounds(task.mixing, loss, theta, alpha, rounds, moved, limits, threads)
+        return theta
 
     return call
 
 
-def interleaved(calls: dict[str, Callable[[], np.ndarray]], repeats: int) -> dict[str, np.ndarray]:
-    """Return seconds per repeat and call, the calls taking turns."""
-    seconds = {name: np.empty(repeats) for name in calls}
-    for call in calls.values():
-        call()
-    for k in range(repeats):
+def seconds(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, np.ndarray]:
+    """Return seconds per call and repeat, the calls taking turns after a first round that does not count."""
+    taken = {name: np.empty(repeats) for name in calls}
+    for k in range(-1, repeats):  # what the first turn writes, the last overwrites
         for name, call in calls.items():
             began = time.perf_counter()
             call()
-            seconds[name][k] = time.perf_counter() - began
-    return seconds
+            taken[name][k] = time.perf_counter() - began
+    return taken
 
 
-def ratio_table(repeats: int) -> list[dict[str, object]]:
-    """Measure everything and return the rows of the table."""
-    equal = np.full(M, N_ROWS)
-    unequal = unequal_sizes(M * N_ROWS)
-    gaussian, logistic, ragged = problem("gaussian", equal), problem("binomial", equal), problem("binomial", unequal)
-    calls = {
-        "gaussian": ours(gaussian),
-        "gaussian, NumPy Gram": numpy_gram(gaussian, STEP, ROUNDS),
-        "gaussian, 8 runs": ours(gaussian, 8),
-        "logistic": ours(logistic),
-        "logistic, NumPy batched": numpy_logistic(logistic, STEP, ROUNDS),
-        "logistic, 8 runs": ours(logistic, 8),
-        "logistic, unequal": ours(ragged),
-    }
-    for mine, rival in (("gaussian", "gaussian, NumPy Gram"), ("logistic", "logistic, NumPy batched")):
-        np.testing.assert_allclose(calls[mine](), calls[rival](), rtol=1e-8, atol=1e-10)
-    t = interleaved(calls, repeats)
-    rows = [
-        ("Gaussian rounds: NumPy Gram / ours", t["gaussian, NumPy Gram"] / t["gaussian"], ">= 1.3"),
-        ("logistic rounds: NumPy batched / ours", t["logistic, NumPy batched"] / t["logistic"], ">= 1.6"),
-        ("unequal / equal clients, same N", t["logistic, unequal"] / t["logistic"], "<= 1.15"),
-        ("Gaussian, 8 runs / 1 run", t["gaussian, 8 runs"] / t["gaussian"], "<= 4"),
-        ("logistic, 8 runs / 1 run", t["logistic, 8 runs"] / t["logistic"], "<= 4"),
+def against_rivals(family: str, repeats: int, bounds: dict[str, str]) -> list[Row]:
+    """Return a row for each rival, and one for the fastest of them."""
+    task = problem(family, np.full(M, N_ROWS))
+    rivals, mine = rivals_for(task, STEP, ROUNDS), ours(task)
+    for call in rivals.values():
+        np.testing.assert_allclose(call(), mine()[:, 0], rtol=1e-8, atol=1e-10)
+    t = seconds({"ours": mine} | rivals, repeats)
+    ratios = {name: float(np.median(t[name] / t["ours"])) for name in rivals}
+    best = min(ratios, key=lambda name: ratios[name])
+    rows = [row(f"{family} rounds: {name} / ours", ratio, bounds.get(name, "")) for name, ratio in ratios.items()]
+    return [*rows, row(f"{family} rounds: best peer ({best}) / ours", ratios[best], bounds["best"])]
+
+
+@section
+def gaussian(repeats: int) -> list[Row]:
+    return against_rivals("gaussian", repeats, {"best": ">= 1.4"})
+
+
+@section
+def logistic(repeats: int) -> list[Row]:
+    return against_rivals("binomial", repeats, {"NumPy batched": ">= 2.2", "best": ">= 1.5"})
+
+
+@section
+def poisson(repeats: int) -> list[Row]:
+    return against_rivals("poisson", repeats, {"NumPy batched": ">= 2.2", "best": ">= 1.5"})
+
+
+@section
+def pooled(repeats: int) -> list[Row]:
+    """The pooled estimate: statsmodels' IRLS beside preconditioned rounds on the complete network."""
+    rows = []
+    for family in ("binomial", "poisson"):
+        task = problem(family, np.full(M, N_ROWS), network=ad.networks.complete(M))
+        theta = np.zeros((M, 1, P))
+        metric, curvatures = task.coordinates(np.zeros(P))
+        loss, alpha, rounds = task.loss(metric), np.full((M, 1), 1.0 / curvatures.mean()), 150
+
+        def mine(task=task, loss=loss, theta=theta, alpha=alpha, rounds=rounds) -> np.ndarray:
+            theta[:] = 0.0
+            _kernels.rounds(task.mixing, loss, theta, alpha, rounds, np.empty((rounds, 1)), np.full(1, np.inf), 1)
+            return theta.mean(axis=(0, 1))
+
+        glm = pooled_glm(task)
+        np.testing.assert_allclose(mine(), glm(), rtol=1e-8, atol=1e-8)
+        t = seconds({"ours": mine, "glm": glm}, repeats)
+        rows.append(row(f"{family}, pooled estimate: statsmodels / ours", np.median(t["glm"] / t["ours"])))
+    return rows
+
+
+@section
+def several_runs(repeats: int) -> list[Row]:
+    rows, steps, rounds = [], tuple(np.linspace(0.01, 0.05, 32)), 20
+    for family in ("gaussian", "binomial"):
+        task = problem(family, np.full(M, N_ROWS))
+        together, single = ours(task, rounds, steps), [ours(task, rounds, (step,)) for step in steps]
+        np.testing.assert_allclose(together(), np.concatenate([call() for call in single], axis=1), rtol=1e-8)
+        t = seconds({"together": together, "apart": lambda single=single: [call() for call in single]}, repeats)
+        ratio = np.median(t["apart"] / t["together"])
+        rows.append(row(f"{family}, 32 runs: one by one / at once", ratio, ">= 5"))
+    return rows
+
+
+@section
+def unequal_clients(repeats: int) -> list[Row]:
+    sizes = np.geomspace(10, 1000, M).astype(int)
+    np.random.default_rng(2).shuffle(sizes)
+    rows = []
+    for family in ("binomial", "poisson"):
+        even, uneven = problem(family, np.full(M, sizes.sum() // M)), problem(family, sizes)
+        t = seconds({"even": ours(even), "uneven": ours(uneven)}, repeats)
+        per_row = np.median(t["uneven"] / t["even"]) * even.data.n_rows / uneven.data.n_rows
+        rows.append(row(f"{family}, 10 to 1000 rows a client / equal, per row", per_row, "<= 1.15"))
+    return rows
+
+
+@section
+def large(repeats: int) -> list[Row]:
+    task = problem("binomial", np.full(M, 20_000))
+    X = task.data.X
+    one, two = ours(task, 3), ours(task, 3, threads=2)
+    np.testing.assert_array_equal(one(), two())
+    t = seconds({"one": one, "two": two, "sum": lambda: [X.sum() for _ in range(3)]}, repeats)
+    share = 100 * np.median(t["sum"] / t["one"])
+    return [
+        row("binomial, N p = 10^8: % of the bandwidth of X.sum()", share, ">= 60"),
+        row("binomial, N p = 10^8: one thread / two", np.median(t["one"] / t["two"]), ">= 1.6"),
     ]
-    return [{"work": name, "ratio": float(np.median(value)), "wanted": wanted} for name, value, wanted in rows]
+
+
+@section
+def threads(repeats: int) -> list[Row]:
+    task = problem("binomial", np.full(20, 50), p=3)
+    t = seconds({k: ours(task, 5000, threads=k) for k in (1, 2)}, repeats)
+    return [row("binomial, M = 20, n = 50, p = 3: two threads / one", np.median(t[2] / t[1]), "<= 1.05")]
+
+
+@section
+def growth(repeats: int) -> list[Row]:
+    rows, clients = [], np.array([100, 1000, 10_000, 100_000])
+    for family in ("gaussian", "binomial"):
+        calls = {k: ours(problem(family, np.full(k, 20), p=10), 1_000_000 // k) for k in clients}
+        t = seconds(calls, repeats)
+        each = [np.median(t[k]) / (1_000_000 // k) for k in clients]
+        slope = np.polyfit(np.log(clients), np.log(each), 1)[0]
+        rows.append(row(f"{family}, n = 20, p = 10: exponent in M of a round, 10^2 to 10^5", slope, "<= 1.05"))
+    return rows
+
+
+@section
+def many_clients(_: int) -> list[Row]:
+    """A whole fit of 10^5 clients of 5 to 50 rows, once: seconds of the processor; Python's share would show."""
+    task = problem("binomial", np.random.default_rng(3).integers(5, 51, 100_000), p=10)
+    made: list = []
+    steps = {
+        "construct the model": lambda: made.append(ad.DecentralizedGLM(task.data, task.network, "binomial")),
+        "5 rounds of DFL, and evaluate": lambda: made.append(made[0].fit(ad.DFL(), step=0.1, rounds=5, threads=1)),
+        "summary": lambda: str(made[1].summary()),
+    }
+    rows = []
+    for name, step in steps.items():
+        began = time.process_time()
+        step()
+        rows.append(row(f"binomial, M = 10^5, p = 10: {name}, CPU seconds", time.process_time() - began))
+    return rows
+
+
+def memory() -> list[Row]:
+    """The peak of a large fit, in a process of its own."""
+    script = Path(__file__).with_name("memory.py")
+    found = subprocess.run([sys.executable, str(script)], check=True, capture_output=True, text=True)
+    return [row("peak of a logistic fit / its data, 10^6 x 50", float(found.stdout), "<= 1.15")]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, help="write the table as JSON")
+    parser = options_of(__doc__)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--memory", action="store_true", help="measure the peak memory of a large fit")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(SECTIONS), help=", ".join(SECTIONS))
+    parser.add_argument("--memory", action="store_true", help="measure the peak memory of a large fit (about 1 GiB)")
     options = parser.parse_args()
-    rows = ratio_table(options.repeats)
+    warnings.simplefilter("ignore", ad.ConditionWarning)  # of small clients, which are meant to be there
+    rows = [line for name in options.only for line in SECTIONS[name](options.repeats)]
     if options.memory:
-        script = Path(__file__).with_name("memory.py")
-        found = subprocess.run([sys.executable, str(script)], check=True, capture_output=True, text=True)
-        rows.append(
-            {"work": "peak of a logistic fit / its data, 10^6 x 50", "ratio": float(found.stdout), "wanted": "<= 1.15"}
-        )
-    print(f"M = n = {N_ROWS}, p = {P}, circle D = {D}, one thread, {_kernels.instruction_set()} at a time")
-    for row in rows:
-        print(f"{row['work']:<46} {row['ratio']:6.2f}   wanted {row['wanted']}")
-    if options.output:
-        machine = {"processor": platform.processor() or platform.machine(), "python": platform.python_version()}
-        options.output.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1))
+        rows += memory()
+    publish(f"M = n = {N_ROWS}, p = {P}, circle D = {D}, one thread, median of {options.repeats}", rows, options)
 
 
 if __name__ == "__main__":

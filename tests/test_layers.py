@@ -17,11 +17,13 @@ ROOT = Path(ad.__file__).parent
 LAYERS = [
     {"_kernels"},
     {"errors", "_validation", "_algebra"},
-    {"_graph", "_network_input", "_products", "corruptions"},
+    {"_formula", "_graph", "_network_input", "_products", "corruptions"},
     {"_balance", "_eigenvalues", "_network_files"},
     {"_spectrum"},
     {"network", "data", "families", "simulate"},
-    {"networks", "diagnostics", "evaluation", "_reference"},
+    {"networks", "_batches", "_conversion", "_reference"},
+    {"_parquet", "diagnostics", "moments"},
+    {"evaluation"},
     {"problem"},
     {"accuracy"},
     {"engine"},
@@ -48,8 +50,8 @@ LAYERS = [
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
-# Methods of the results that hand over to a module above them, and import it when they are called.
-UPWARD = {("results", "storage"), ("results", "summary")}
+# Methods that hand over to a module above their own, and import it when they are called.
+UPWARD = {("data", "_conversion"), ("data", "_parquet"), ("results", "storage"), ("results", "summary")}
 
 
 def module_name(path):

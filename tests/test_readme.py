@@ -9,14 +9,18 @@ README = Path(__file__).parents[1].joinpath("README.md").read_text(encoding="utf
 ROW = re.compile(r"^(\w+)((?: +-?\d+\.\d+){6})$", re.M)
 
 
-def test_readme_code_prints_the_readme_table(capsys):
-    first, second = re.findall(r"```python\n(.*?)```", README, re.S)
+def test_readme_code_prints_the_readme_table(capsys, tmp_path, monkeypatch):
+    first, from_disk, second = re.findall(r"```python\n(.*?)```", README, re.S)
     space = {}
     exec(first, space)
     shown = {name: values.split() for name, values in ROW.findall(README)}
     printed = {name: values.split() for name, values in ROW.findall(capsys.readouterr().out)}
     assert len(shown) == 5
     assert shown == printed
+    monkeypatch.chdir(tmp_path)
+    space["frame"].to_parquet("stays.parquet")
+    exec(from_disk, space)
+    assert space["res"].params.index.to_list() == ["Intercept", "age", "C(treated)[T.1.0]"]
     space["omega"] = [1.0] * 100
     exec(second, space)
     assert isinstance(space["res"], ad.Results)

@@ -220,7 +220,6 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_curvature_noise_and_tails_row_by_row(name, weighted, monkeypatch):
     # Blocks of seven rows cut through clients.
-    monkeypatch.setattr("adfl_stats.evaluation.BLOCK_ROWS", 7)
     monkeypatch.setattr(data_module, "BLOCK_ROWS", 7)
     rng = np.random.default_rng(3)
     sizes = [9, 15, 4]

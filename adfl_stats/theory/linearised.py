@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from adfl_stats import _kernels
-from adfl_stats.evaluation import curvature_and_meat
-from adfl_stats.limit import client_curvature, curvature_products, gmres, limits, network_solver
+from adfl_stats.evaluation import curvature_and_meat, curvature_matrices
+from adfl_stats.limit import curvature_products, gmres, limits, network_solver
 from adfl_stats.problem import ClientSteps, Problem
 
 __all__ = ["Linearised", "weighted_solution"]
@@ -164,11 +164,11 @@ class Linearised:
         full = None if self.metric is None else np.kron(np.eye(problem.family.outputs), self.metric)
         root = None if full is None else linalg.cholesky(full, lower=True)
         found = np.empty(problem.M)
-        for m, matrix in enumerate(client_curvature(problem, self.point)):
-            values = np.linalg.eigvalsh(matrix if root is None else root.T @ matrix @ root)
+        for clients, matrices in curvature_matrices(problem.data, problem.family, self.point):
+            values = np.linalg.eigvalsh(matrices if root is None else root.T @ matrices @ root)
             # What rounding may have made counts as zero.
-            lost = values[0] <= np.finfo(np.float64).eps * problem.P * values[-1]
-            found[m] = 0.0 if lost else problem.sizes[m] * values[0]
+            lost = values[:, 0] <= np.finfo(np.float64).eps * problem.P * values[:, -1]
+            found[clients] = np.where(lost, 0.0, problem.sizes[clients] * values[:, 0])
         return found
 
     def _everywhere(self) -> Array:
