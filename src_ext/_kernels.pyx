@@ -19,6 +19,11 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 cdef extern from "blocks.h" nogil:
+    ctypedef struct adfl_rule:
+        int kind
+        Py_ssize_t count
+        double value
+    Py_ssize_t adfl_rule_work(const adfl_rule *, Py_ssize_t)
     ctypedef struct adfl_ops:
         const char *name
         void (*products)(const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t,
@@ -31,7 +36,8 @@ cdef extern from "blocks.h" nogil:
                     double *) noexcept nogil
         double (*descend)(const double *, const double *, double, const double *, Py_ssize_t,
                           double *) noexcept nogil
-        void (*median)(double *, Py_ssize_t, Py_ssize_t, double *) noexcept nogil
+        void (*screen)(const adfl_rule *, const double *, Py_ssize_t, Py_ssize_t, const int64_t *,
+                       const double *, const unsigned char *, Py_ssize_t, double *, double *) noexcept nogil
     const adfl_ops *adfl_pick(int lanes)
 
 cdef extern from *:
@@ -45,7 +51,6 @@ cdef extern from *:
     int ADFL_HAS_OPENMP
 
 HAS_OPENMP = bool(ADFL_HAS_OPENMP)
-MEAN, MEDIAN = 0, 1
 
 cdef const adfl_ops *ops = adfl_pick(0)
 
@@ -72,38 +77,44 @@ cdef inline Py_ssize_t padded(Py_ssize_t p) noexcept nogil:
 
 
 cdef class Mixing:
-    """How a client combines what it hears: the weighted mean or the coordinate-wise median.
+    """How a client combines what it hears: the weighted mean, or another rule of ``rules.py``.
 
-    Row m combines the rows ``indices[indptr[m]:indptr[m + 1]]`` of theta. The rows of theta may be
-    more than the rows here: a block of clients with a halo of neighbours.
+    Row m combines the rows ``indices[indptr[m]:indptr[m + 1]]`` of theta; for every rule but the mean
+    the first of them is the client's own. The rows of theta may be more than the rows here: a block of
+    clients with a halo of neighbours. `rule` is the rule's code, `count` and `value` are its
+    parameters, `bad` marks the entries of `indices` that are known to be bad.
     """
 
     cdef const int64_t[::1] indptr, indices
     cdef const double[::1] weights
-    cdef readonly int rule
+    cdef const unsigned char[::1] bad
+    cdef adfl_rule rule
     cdef readonly Py_ssize_t n_clients, widest
 
     def __init__(self, const int64_t[::1] indptr, const int64_t[::1] indices, const double[::1] weights,
-                 int rule=0):
+                 int rule=0, Py_ssize_t count=0, double value=0.0, const unsigned char[::1] bad=None):
         cdef Py_ssize_t m
-        self.indptr, self.indices, self.weights, self.rule = indptr, indices, weights, rule
+        self.indptr, self.indices, self.weights, self.bad = indptr, indices, weights, bad
+        self.rule.kind, self.rule.count, self.rule.value = rule, count, value
         self.n_clients = indptr.shape[0] - 1
         self.widest = 0
         for m in range(self.n_clients):
             self.widest = max(self.widest, indptr[m + 1] - indptr[m])
 
-    cdef Py_ssize_t work(self, Py_ssize_t size) noexcept nogil:
-        return self.widest * size if self.rule == 1 else 0
+    cdef Py_ssize_t work(self) noexcept nogil:
+        return adfl_rule_work(&self.rule, self.widest)
 
-    cdef void row(self, Py_ssize_t m, const double *theta, Py_ssize_t size, double *out,
+    cdef void row(self, Py_ssize_t m, const double *theta, Py_ssize_t runs, Py_ssize_t run, double *out,
                   double *work) noexcept nogil:
-        cdef Py_ssize_t first = self.indptr[m], count = self.indptr[m + 1] - self.indptr[m], j
-        if self.rule == 0:
-            ops.mix(theta, size, &self.indices[first], &self.weights[first], count, out)
+        cdef Py_ssize_t first = self.indptr[m], count = self.indptr[m + 1] - self.indptr[m]
+        cdef const unsigned char *bad = NULL
+        if self.rule.kind == 0:
+            ops.mix(theta, runs * run, &self.indices[first], &self.weights[first], count, out)
         else:
-            for j in range(count):
-                memcpy(work + j * size, theta + self.indices[first + j] * size, size * sizeof(double))
-            ops.median(work, count, size, out)
+            if self.bad is not None:
+                bad = &self.bad[first]
+            ops.screen(&self.rule, theta, runs, run, &self.indices[first], &self.weights[first], bad, count, out,
+                       work)
 
 
 cdef class Loss:
@@ -237,11 +248,11 @@ cdef int useful_threads(int wanted, double work) noexcept nogil:
 
 def combine(Mixing mixing, const double[:, :, ::1] theta, double[:, :, ::1] out):
     """Write what every client of `mixing` hears: row m of `out` combines rows of `theta`."""
-    cdef Py_ssize_t m, size = theta.shape[1] * theta.shape[2]
-    cdef double *work = allocate(mixing.work(size))
+    cdef Py_ssize_t m
+    cdef double *work = allocate(mixing.work())
     try:
         for m in range(mixing.n_clients):
-            mixing.row(m, &theta[0, 0, 0], size, &out[m, 0, 0], work)
+            mixing.row(m, &theta[0, 0, 0], theta.shape[1], theta.shape[2], &out[m, 0, 0], work)
     finally:
         free(work)
 
@@ -277,7 +288,7 @@ def rounds(Mixing mixing, Loss loss, double[:, :, ::1] theta, const double[:, ::
     """
     cdef Py_ssize_t m, r, t, M = loss.n_clients, R = theta.shape[1], p = loss.n_columns, pp = padded(p)
     cdef Py_ssize_t cols = R * loss.outputs, run = loss.outputs * pp, size = cols * pp
-    cdef Py_ssize_t each = 2 * size + mixing.work(size) + loss.work(cols), done = 0
+    cdef Py_ssize_t each = 2 * size + max(mixing.work(), loss.work(cols)), done = 0
     cdef int team = useful_threads(threads, loss.flops * R)
     cdef double *now = allocate(M * size)
     cdef double *then = allocate(M * size)
@@ -320,7 +331,7 @@ cdef void one_client(Mixing mixing, Loss loss, const double *now, double *then, 
     cdef double *at = work
     cdef double *G = work + size
     cdef double *rest = work + 2 * size
-    mixing.row(m, now, size, at, rest)
+    mixing.row(m, now, R, run, at, rest)
     loss.gradient_at(m, at, R * loss.outputs, G, rest)
     for r in range(R):
         moves[m * R + r] = ops.descend(at + r * run, G + r * run, steps[m, r], now + m * size + r * run, run,
