@@ -314,10 +314,11 @@ def _safe_here(loop: _Loop) -> float:
 
 
 def _divergence(loop: _Loop) -> DivergenceError:
-    run = loop.run
+    run, caution = loop.run, loop.scheme.caution
+    share = "" if caution == 1.0 else f"{caution:.3g} times "
     return DivergenceError(
         f"the iteration diverged in round {run.rounds} at step={run.step:.4g}; steps up to {_safe_here(loop):.4g} "
-        "are safe here (one over the largest curvature of any client). Pass a smaller step, or step='auto'"
+        f"are safe here ({share}one over the largest curvature of any client). Pass a smaller step, or step='auto'"
     )
 
 

@@ -14,7 +14,15 @@ from adfl_stats.engine import Plan, Run, iterate
 from adfl_stats.exchange import Scheme
 from adfl_stats.problem import ClientSteps, Problem
 
-__all__ = ["Method", "Outcome", "check_neighbours", "check_undirected", "initial_estimates", "run_scheme"]
+__all__ = [
+    "Method",
+    "Outcome",
+    "check_neighbours",
+    "check_undirected",
+    "initial_estimates",
+    "one_way_pair",
+    "run_scheme",
+]
 
 Array = NDArray[np.float64]
 
@@ -82,17 +90,22 @@ def check_neighbours(problem: Problem, name: str, least: int, reason: str) -> No
         )
 
 
+def one_way_pair(problem: Problem) -> tuple[Any, Any] | None:
+    """Return two clients of which one hears the other and is not heard by it, or None on undirected networks."""
+    pattern = (problem.network.W > 0).astype(np.int8)
+    rows, columns = (pattern - pattern.T).nonzero()
+    return (problem.data.labels[rows[0]], problem.data.labels[columns[0]]) if len(rows) else None
+
+
 def check_undirected(problem: Problem, name: str, *, weights: bool) -> None:
     """Raise ValueError unless neighbours hear each other, and (`weights`) with equal weights."""
-    W = problem.network.W
-    pattern = (W > 0).astype(np.int8)
-    one_way = pattern - pattern.T
-    if one_way.count_nonzero():
-        k, m = (int(i[0]) for i in one_way.nonzero())
+    pair = one_way_pair(problem)
+    if pair is not None:
         raise ValueError(
-            f"{name} needs an undirected network; here one of {listing(problem.data.labels[[k, m]])} hears the other "
-            "and is not heard by it. Add the missing edges, or take a method for directed networks, such as ad.DFL()"
+            f"{name} needs an undirected network; here one of {listing(pair)} hears the other and is not heard by it. "
+            "Add the missing edges, or take a method for directed networks, such as ad.DFL()"
         )
+    W = problem.network.W
     if weights and abs(W - W.T).max() > 1e-12:
         raise ValueError(
             f"{name} needs symmetric weights, so that rows and columns of W sum to one; here they differ by up to "

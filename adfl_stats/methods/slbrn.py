@@ -12,7 +12,7 @@ from adfl_stats._validation import in_interval, one_of, whole_number
 from adfl_stats.engine import Plan
 from adfl_stats.errors import DivergenceError
 from adfl_stats.exchange import Exchange, Scheme, Slope, Update
-from adfl_stats.methods._base import Outcome, check_neighbours, check_undirected, run_scheme
+from adfl_stats.methods._base import Outcome, check_neighbours, check_undirected, one_way_pair, run_scheme
 from adfl_stats.methods.tracking import tracked
 from adfl_stats.problem import Problem
 from adfl_stats.rules import Rule
@@ -75,6 +75,7 @@ class SLBRN:
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion."""
+        directed = one_way_pair(problem) is not None
         if not self.force:
             check_undirected(problem, self.name, weights=False)
         b = (self.b or 0) if self.rule == "trimmed" else 0
@@ -84,9 +85,13 @@ class SLBRN:
         try:
             return run_scheme(self, scheme, problem, plan, rule=self.rule, b=b, penalty=float(self.penalty))
         except DivergenceError as error:
+            if not directed:
+                raise
+            what = str(error).partition(";")[0]
             raise DivergenceError(
                 f"{self.name} does not converge here, as the paper of aDFL reports of SLBRN on directed networks: "
-                f"medians and trimmed means do not keep the mean of the tracked gradients. {error}"
+                f"{what}. Medians and trimmed means do not keep the mean of the tracked gradients; take an undirected "
+                "network, or a method for directed ones, such as ad.Bridge()"
             ) from None
 
     def _round(self, exchange: Exchange, slope: Slope) -> Update:
