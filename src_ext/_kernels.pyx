@@ -14,16 +14,21 @@ the number of threads never changes a bit.
 
 from cython.parallel cimport prange, threadid
 from libc.float cimport DBL_MAX
-from libc.stdint cimport int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 cdef extern from "blocks.h" nogil:
+    enum: ADFL_MEAN, ADFL_MEDIAN, ADFL_TRIMMED, ADFL_KRUM, ADFL_BULYAN
+    ctypedef struct adfl_network:
+        int32_t *pairs
     ctypedef struct adfl_rule:
         int kind
         Py_ssize_t count
         double value
+        adfl_network *networks
     Py_ssize_t adfl_rule_work(const adfl_rule *, Py_ssize_t)
+    int adfl_build_network(const adfl_rule *, Py_ssize_t)
     ctypedef struct adfl_ops:
         const char *name
         void (*products)(const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t,
@@ -100,6 +105,34 @@ cdef class Mixing:
         self.widest = 0
         for m in range(self.n_clients):
             self.widest = max(self.widest, indptr[m + 1] - indptr[m])
+        self.build_networks()
+
+    def __dealloc__(self):
+        cdef Py_ssize_t rows
+        if self.rule.networks != NULL:
+            for rows in range(self.widest + 1):
+                free(self.rule.networks[rows].pairs)
+            free(self.rule.networks)
+
+    cdef int build_networks(self) except -1:
+        """Prepare the sorting networks of the pool sizes that occur."""
+        cdef Py_ssize_t m, rows
+        if self.rule.kind not in (ADFL_MEDIAN, ADFL_TRIMMED, ADFL_KRUM, ADFL_BULYAN):
+            return 0
+        self.rule.networks = <adfl_network *> calloc(self.widest + 1, sizeof(adfl_network))
+        if self.rule.networks == NULL:
+            raise MemoryError("the kernel could not allocate its sorting networks")
+        for m in range(self.n_clients):
+            rows = self.indptr[m + 1] - self.indptr[m]
+            if self.rule.kind == ADFL_TRIMMED:
+                rows = rows - 1
+            elif self.rule.kind == ADFL_KRUM:
+                rows = 1
+            elif self.rule.kind == ADFL_BULYAN:
+                rows = max(1, rows - 2 * self.rule.count)
+            if not adfl_build_network(&self.rule, rows):
+                raise MemoryError("the kernel could not allocate its sorting networks")
+        return 0
 
     cdef Py_ssize_t work(self) noexcept nogil:
         return adfl_rule_work(&self.rule, self.widest)
@@ -108,7 +141,7 @@ cdef class Mixing:
                   double *work) noexcept nogil:
         cdef Py_ssize_t first = self.indptr[m], count = self.indptr[m + 1] - self.indptr[m]
         cdef const unsigned char *bad = NULL
-        if self.rule.kind == 0:
+        if self.rule.kind == ADFL_MEAN:
             ops.mix(theta, runs * run, &self.indices[first], &self.weights[first], count, out)
         else:
             if self.bad is not None:

@@ -17,59 +17,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "rules.h"
+
 enum { ADFL_GAUSSIAN, ADFL_BINOMIAL, ADFL_POISSON, ADFL_GAMMA, ADFL_NEGATIVE_BINOMIAL, ADFL_MULTINOMIAL };
-
-/* How a client combines what it hears; the order is that of adfl_stats/rules.py. */
-enum {
-    ADFL_MEAN,
-    ADFL_MEDIAN,
-    ADFL_TRIMMED,       /* own row and the others without the `count` largest and smallest values */
-    ADFL_KRUM,          /* `count` rows may be bad */
-    ADFL_BULYAN,        /* likewise */
-    ADFL_CLIP,          /* differences to the own row shortened to the radius `value` */
-    ADFL_CLIP_SECOND,   /* radius: the second largest difference */
-    ADFL_CLIP_DECLARED, /* radius: from the closest rows, all but the weight `value` */
-    ADFL_CLIP_KNOWN,    /* radius: from the rows that are not bad */
-    ADFL_GEOMETRIC,     /* `count` Weiszfeld iterations, distances at least `value` */
-    ADFL_IOS,           /* `count` rows are dropped */
-    ADFL_NNA            /* likewise */
-};
-
-typedef struct {
-    int kind;
-    ptrdiff_t count;
-    double value;
-} adfl_rule;
-
-/* Coordinates that are sorted together: a pool of forty rows of them stays in the first-level cache. */
-#define ADFL_ROW_TILE 64
-
-/* Doubles of work space for pools of up to `widest` rows. */
-static ptrdiff_t adfl_rule_work(const adfl_rule *rule, ptrdiff_t widest)
-{
-    if (rule->kind == ADFL_MEAN) return 0;
-    if (rule->kind == ADFL_KRUM || rule->kind == ADFL_BULYAN) return widest * (ADFL_ROW_TILE + 3 + widest);
-    return widest * ADFL_ROW_TILE;
-}
-
-/* Sort keys with their values, which break ties: Shell's sort, short and good enough for neighbourhoods. */
-static void adfl_sort(double *key, double *value, ptrdiff_t count)
-{
-    static const ptrdiff_t gaps[] = {1750, 701, 301, 132, 57, 23, 10, 4, 1};
-    for (int g = 0; g < 9; g++) {
-        const ptrdiff_t gap = gaps[g];
-        for (ptrdiff_t i = gap; i < count; i++) {
-            const double k = key[i], v = value[i];
-            ptrdiff_t j = i;
-            for (; j >= gap && (key[j - gap] > k || (key[j - gap] == k && value[j - gap] > v)); j -= gap) {
-                key[j] = key[j - gap];
-                value[j] = value[j - gap];
-            }
-            key[j] = k;
-            value[j] = v;
-        }
-    }
-}
 
 typedef struct {
     const char *name;

@@ -5,57 +5,52 @@
  * first. Coordinate rules look at one coordinate after the other, vector rules at whole rows. */
 
 #define HEARD(j) (theta + index[j] * stride)
+#if defined(__GNUC__)
+#define MASK ADFL_NAME(adfl_mask)
+typedef int64_t MASK __attribute__((vector_size(8 * LANES), aligned(8)));
+#endif
 
-/* Order two rows coordinate by coordinate; NaN may land in either row and is caught by the caller. */
-ADFL_TARGET ADFL_INLINE void ADFL_NAME(compare)(double *low, double *high, ptrdiff_t width)
+/* Order two rows of a tile coordinate by coordinate; NaN may land in either and is caught by the caller.
+ * Written with masks: compilers turn a choice between two doubles into a branch, which data in no order
+ * mispredict half of the time. */
+ADFL_TARGET ADFL_INLINE void ADFL_NAME(compare)(double *low, double *high)
 {
-    for (ptrdiff_t k = 0; k < width; k++) {
-        const double a = low[k], b = high[k];
-        low[k] = a < b ? a : b;
-        high[k] = a < b ? b : a;
-    }
-}
-
-/* Batcher's merge-exchange network across the rows of a tile: every comparison runs over all its
- * coordinates at once, so it is min/max on contiguous memory whatever the number of rows. */
-ADFL_TARGET ADFL_INLINE void ADFL_NAME(sort_rows)(double *tile, ptrdiff_t count, ptrdiff_t width)
-{
-    ptrdiff_t top = 1;
-    while (top < count) top *= 2;
-    for (ptrdiff_t half = top / 2; half > 0; half /= 2) {
-        ptrdiff_t start = 0, gap = half;
-        for (ptrdiff_t q = top / 2;; q /= 2) {
-            for (ptrdiff_t i = 0; i + gap < count; i++)
-                if ((i & half) == start)
-                    ADFL_NAME(compare)(tile + i * ADFL_ROW_TILE, tile + (i + gap) * ADFL_ROW_TILE, width);
-            if (q == half) break;
-            gap = q - half;
-            start = half;
-        }
+    UNROLL for (int k = 0; k < ADFL_ROW_TILE; k += LANES) {
+        const VEC a = LOAD(low + k), b = LOAD(high + k);
+#if defined(__GNUC__)
+        const MASK less = a < b, x = (MASK)a, y = (MASK)b;
+        STORE(low + k, (VEC)((less & x) | (~less & y)));
+        STORE(high + k, (VEC)((less & y) | (~less & x)));
+#else
+        STORE(low + k, a < b ? a : b);
+        STORE(high + k, a < b ? b : a);
+#endif
     }
 }
 
 /* Mean of the rows from `low` to `high` in the order of each coordinate, with `own` besides unless it
- * is NULL. The median is the mean of the middle row or the two middle rows. */
+ * is NULL. The median is the mean of the middle row or the two middle rows. A network of comparators
+ * runs over the rows of a tile of coordinates: min/max on contiguous memory whatever their number. */
 ADFL_TARGET static void ADFL_NAME(middle_mean)(
     const double *theta, ptrdiff_t stride, ptrdiff_t size, const int64_t *index, ptrdiff_t count,
-    ptrdiff_t low, ptrdiff_t high, const double *own, double *out, double *tile)
+    ptrdiff_t low, ptrdiff_t high, const double *own, const adfl_network *network, double *out, double *tile)
 {
     const double share = 1.0 / (double)(high - low + (own != NULL));
     for (ptrdiff_t k = 0; k < size; k += ADFL_ROW_TILE) {
         const ptrdiff_t width = size - k < ADFL_ROW_TILE ? size - k : ADFL_ROW_TILE;
-        for (ptrdiff_t j = 0; j < count; j++)
-            memcpy(tile + j * ADFL_ROW_TILE, HEARD(j) + k, (size_t)width * sizeof(double));
-        ADFL_NAME(sort_rows)(tile, count, width);
-        double *total = tile + low * ADFL_ROW_TILE; /* sums grow in the first of the rows that count */
-        for (ptrdiff_t j = low + 1; j < high; j++)
-            for (ptrdiff_t i = 0; i < width; i++) total[i] += tile[j * ADFL_ROW_TILE + i];
-        if (high <= low)
-            memcpy(out + k, own + k, (size_t)width * sizeof(double));
-        else if (own != NULL)
-            for (ptrdiff_t i = 0; i < width; i++) out[k + i] = share * (own[k + i] + total[i]);
-        else
-            for (ptrdiff_t i = 0; i < width; i++) out[k + i] = share * total[i];
+        double total[ADFL_ROW_TILE] = {0};
+        for (ptrdiff_t j = 0; j < count; j++) {
+            if (width == ADFL_ROW_TILE)
+                memcpy(tile + j * ADFL_ROW_TILE, HEARD(j) + k, ADFL_ROW_TILE * sizeof(double));
+            else
+                for (ptrdiff_t i = 0; i < ADFL_ROW_TILE; i++)
+                    tile[j * ADFL_ROW_TILE + i] = i < width ? HEARD(j)[k + i] : 0.0;
+        }
+        for (ptrdiff_t c = 0; c < network->length; c++)
+            ADFL_NAME(compare)(tile + network->pairs[2 * c], tile + network->pairs[2 * c + 1]);
+        for (ptrdiff_t j = low; j < high; j++)
+            UNROLL for (int i = 0; i < ADFL_ROW_TILE; i++) total[i] += tile[j * ADFL_ROW_TILE + i];
+        for (ptrdiff_t i = 0; i < width; i++) out[k + i] = share * (own != NULL ? own[k + i] + total[i] : total[i]);
     }
 }
 
@@ -114,7 +109,7 @@ ADFL_TARGET static ptrdiff_t ADFL_NAME(krum_pick)(
 
 /* Krum (the row picked first), and Bulyan (count - 2b picks, then their trimmed mean). */
 ADFL_TARGET static void ADFL_NAME(krum)(
-    int bulyan, ptrdiff_t b, const double *theta, ptrdiff_t stride, ptrdiff_t size, const int64_t *index,
+    const adfl_rule *rule, const double *theta, ptrdiff_t stride, ptrdiff_t size, const int64_t *index,
     ptrdiff_t count, double *out, double *work)
 {
     double *tile = work, *alive = work + count * ADFL_ROW_TILE, *sorted = alive + count;
@@ -126,15 +121,16 @@ ADFL_TARGET static void ADFL_NAME(krum)(
         for (ptrdiff_t j = 0; j < i; j++)
             distances[i * count + j] = distances[j * count + i] = ADFL_NAME(distance2)(HEARD(i), HEARD(j), size);
     }
-    ptrdiff_t wanted = bulyan ? count - 2 * b : 1;
+    const ptrdiff_t b = rule->count;
+    ptrdiff_t wanted = rule->kind == ADFL_BULYAN ? count - 2 * b : 1, low, high;
     if (wanted < 1) wanted = 1;
     for (ptrdiff_t s = 0; s < wanted; s++) {
         const ptrdiff_t best = ADFL_NAME(krum_pick)(distances, alive, count, count - s, b, sorted);
         picked[s] = index[best];
         alive[best] = 0.0;
     }
-    const ptrdiff_t trim = b < (wanted - 1) / 2 ? b : (wanted - 1) / 2;
-    ADFL_NAME(middle_mean)(theta, stride, size, picked, wanted, trim, wanted - trim, NULL, out, tile);
+    adfl_kept(rule, wanted, &low, &high);
+    ADFL_NAME(middle_mean)(theta, stride, size, picked, wanted, low, high, NULL, &rule->networks[wanted], out, tile);
 }
 
 /* The radius of clipping from the neighbours' distances; see adfl_rule. */
@@ -228,21 +224,23 @@ ADFL_TARGET static void ADFL_NAME(screen)(
     const double *weight, const unsigned char *bad, ptrdiff_t count, double *out, double *work)
 {
     const ptrdiff_t stride = runs * run, others = count - 1;
-    ptrdiff_t trim = rule->count;
+    ptrdiff_t low, high;
     switch (rule->kind) {
     case ADFL_MEDIAN:
-        ADFL_NAME(middle_mean)(theta, stride, stride, index, count, (count - 1) / 2, count / 2 + 1, NULL, out, work);
+        adfl_kept(rule, count, &low, &high);
+        ADFL_NAME(middle_mean)(theta, stride, stride, index, count, low, high, NULL, &rule->networks[count], out, work);
         return;
     case ADFL_TRIMMED:
-        if (trim > (others - 1) / 2) trim = others > 0 ? (others - 1) / 2 : 0;
-        ADFL_NAME(middle_mean)(theta, stride, stride, index + 1, others, trim, others - trim, HEARD(0), out, work);
+        adfl_kept(rule, others, &low, &high);
+        ADFL_NAME(middle_mean)(theta, stride, stride, index + 1, others, low, high, HEARD(0),
+                               &rule->networks[others], out, work);
         return;
     }
     for (ptrdiff_t r = 0; r < runs; r++, theta += run, out += run) {
         switch (rule->kind) {
         case ADFL_KRUM:
         case ADFL_BULYAN:
-            ADFL_NAME(krum)(rule->kind == ADFL_BULYAN, rule->count, theta, stride, run, index, count, out, work);
+            ADFL_NAME(krum)(rule, theta, stride, run, index, count, out, work);
             break;
         case ADFL_GEOMETRIC:
             ADFL_NAME(geometric_median)(rule, theta, stride, run, index, weight, count, out, work);
@@ -258,3 +256,4 @@ ADFL_TARGET static void ADFL_NAME(screen)(
 }
 
 #undef HEARD
+#undef MASK
