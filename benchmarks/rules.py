@@ -95,7 +95,7 @@ def byzfl(pools: np.ndarray, rule: Rule) -> Combine | None:
 def ratio_table(repeats: int) -> list[dict[str, object]]:
     """Measure every rule and in-degree; a row for each rival."""
     rows: list[dict[str, object]] = []
-    for D, rule in [(D, rule) for D in WANTED for rule in (Rule("median"), Rule("trimmed", D // 5))]:
+    for D, rule in [(degree, Rule(name, degree // 5)) for degree in WANTED for name in ("median", "trimmed")]:
         task = problem(D)
         pools = Exchange(task, rule).indices.reshape(M, D + 1)
         calls = {"ours": ours(task, rule), "NumPy": in_numpy(task, sorted_pools(pools, rule))}
