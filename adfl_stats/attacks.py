@@ -10,7 +10,7 @@ tracked gradient), each kind of message is attacked by itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -75,10 +75,11 @@ class Scene:
 
 @runtime_checkable
 class Attack(Protocol):
-    """A way to lie; `clients` are labels, indices or a mask."""
+    """A way to lie; one that draws has a `seed` besides."""
 
-    clients: Any
-    seed: int
+    @property
+    def clients(self) -> Any:
+        """Who lies: labels, indices or a mask."""
 
     def lies(self, scene: Scene) -> Array:
         """Return the replaced messages (E, P)."""
@@ -98,7 +99,6 @@ class SignFlip:
 
     clients: Any
     scale: float = 1.0
-    seed: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         in_interval(self.scale, "scale", 0.0, np.inf, open_low=True)
@@ -153,7 +153,6 @@ class ALIE:
 
     clients: Any
     z: float | None = None
-    seed: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         if self.z is not None:
@@ -182,7 +181,6 @@ class IPM:
 
     clients: Any
     epsilon: float = 0.1
-    seed: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         in_interval(self.epsilon, "epsilon", 0.0, np.inf, open_low=True)
@@ -209,7 +207,6 @@ class Dissensus:
 
     clients: Any
     epsilon: float = 1.0
-    seed: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         in_interval(self.epsilon, "epsilon", 0.0, np.inf, open_low=True)

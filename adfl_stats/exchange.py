@@ -48,7 +48,7 @@ class Exchange:
             honest = ~abnormal_mask(attack.clients, problem.data.labels, "clients")
             receiver = np.repeat(np.arange(self.M), np.diff(self.indptr))
             lied = np.flatnonzero(~honest[indices] & honest[receiver])
-            self._honest, self._rng = honest, np.random.default_rng(attack.seed)
+            self._honest, self._rng = honest, np.random.default_rng(getattr(attack, "seed", 0))
             self._sources, self._victims = indices[lied].copy(), receiver[lied]
             indices = indices.copy()
             # Lies differ from victim to victim, so each has a row of its own behind those of the clients.

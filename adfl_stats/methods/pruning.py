@@ -63,8 +63,8 @@ class NNA(_Pruning):
     """Nearest neighbour averaging (Farhadkhani, Guerraoui, Gupta, Hoang, Pinot & Stephan 2023, ICML).
 
     The b neighbours farthest from the client's own estimate are dropped, and the weighted mean of the
-    rest and the client is taken. Analysed for complete networks, and by Gaucher, Dieuleveut & Hendrikx
-    for undirected ones; it runs on directed ones too.
+    rest and the client is taken. Analysed for complete networks, and by Gaucher et al. for undirected
+    ones; it runs on directed ones too.
 
     Parameters
     ----------
