@@ -52,7 +52,7 @@ setup(
         Extension(
             "adfl_stats._kernels",
             sources=["src_ext/_kernels.pyx"],
-            depends=["src_ext/blocks.h", "src_ext/blocks_impl.h"],
+            depends=[f"src_ext/{name}.h" for name in ("blocks", "blocks_impl", "rules", "rules_impl")],
             include_dirs=["src_ext"],
         )
     ],

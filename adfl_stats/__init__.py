@@ -13,7 +13,7 @@ except ImportError as error:  # pragma: no cover - only in a broken install
         "(pip install .); from a source folder use: pip install -e ."
     ) from error
 
-from adfl_stats import networks, plots, simulate, theory
+from adfl_stats import attacks, networks, plots, simulate, theory
 from adfl_stats.data import ClientData
 from adfl_stats.errors import (
     AdflWarning,
@@ -22,7 +22,21 @@ from adfl_stats.errors import (
     DivergenceError,
     NetworkWarning,
 )
-from adfl_stats.methods import ADFL, DFL, Bridge
+from adfl_stats.methods import (
+    ADFL,
+    DFL,
+    IOS,
+    NNA,
+    SLBRN,
+    UBAR,
+    Bridge,
+    ClippedGossip,
+    Extra,
+    GeometricMedian,
+    GradientTracking,
+    Local,
+    Oracle,
+)
 from adfl_stats.model import DecentralizedGLM
 from adfl_stats.network import Network
 from adfl_stats.results import Results
@@ -37,16 +51,27 @@ except PackageNotFoundError:  # pragma: no cover - a source tree that was never 
 __all__ = [
     "ADFL",
     "DFL",
+    "IOS",
+    "NNA",
+    "SLBRN",
+    "UBAR",
     "AdflWarning",
     "Bridge",
     "ClientData",
+    "ClippedGossip",
     "ConditionWarning",
     "ConvergenceWarning",
     "DecentralizedGLM",
     "DivergenceError",
+    "Extra",
+    "GeometricMedian",
+    "GradientTracking",
+    "Local",
     "Network",
     "NetworkWarning",
+    "Oracle",
     "Results",
+    "attacks",
     "check_network",
     "load",
     "networks",

@@ -2,14 +2,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 HAS_OPENMP: bool
-MEAN: int
-MEDIAN: int
 
 def instruction_set(lanes: int = -1) -> str: ...
 
 class Mixing:
     n_clients: int
-    rule: int
     widest: int
     def __init__(
         self,
@@ -17,6 +14,9 @@ class Mixing:
         indices: NDArray[np.int64],
         weights: NDArray[np.float64],
         rule: int = 0,
+        count: int = 0,
+        value: float = 0.0,
+        bad: NDArray[np.uint8] | None = None,
     ) -> None: ...
 
 class Loss:

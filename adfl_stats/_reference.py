@@ -11,27 +11,103 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adfl_stats.families import FAMILY_NAMES, Family
+from adfl_stats.rules import RULES
 
-__all__ = ["MEAN", "MEDIAN", "GramLoss", "Mixing", "RowLoss", "combine", "gradient", "rounds"]
+__all__ = ["GramLoss", "Mixing", "RowLoss", "combine", "gradient", "rounds"]
 
-MEAN, MEDIAN = 0, 1
 Array = NDArray[np.float64]
 
 
 class Mixing:
     """How a client combines what it hears; see the kernel's class of this name."""
 
-    def __init__(self, indptr: Any, indices: Any, weights: Array, rule: int = MEAN) -> None:
-        self.indptr, self.indices, self.weights, self.rule = indptr, indices, weights, rule
+    def __init__(
+        self,
+        indptr: Any,
+        indices: Any,
+        weights: Array,
+        rule: int = 0,
+        count: int = 0,
+        value: float = 0.0,
+        bad: Any = None,
+    ) -> None:
+        self.indptr, self.indices, self.weights, self.bad = indptr, indices, weights, bad
+        self.rule, self.count, self.value = RULES[rule], count, value
         self.n_clients = len(indptr) - 1
 
     def row(self, m: int, theta: Array) -> Array:
-        """Combine what client m hears."""
+        """Combine what client m hears, one row a run."""
         span = slice(self.indptr[m], self.indptr[m + 1])
-        heard = theta[self.indices[span]]
-        if self.rule == MEDIAN:
-            return np.median(heard, axis=0)
-        return np.tensordot(self.weights[span], heard, axes=1)
+        heard, weights = theta[self.indices[span]], self.weights[span]
+        if self.rule == "mean":
+            return np.tensordot(weights, heard, axes=1)
+        bad = None if self.bad is None else self.bad[span].astype(bool)
+        return np.stack([self._screen(heard[:, r], weights, bad) for r in range(heard.shape[1])])
+
+    def _screen(self, pool: Array, weights: Array, bad: Any) -> Array:
+        """Combine a pool (rows, P) whose first row is the client's own."""
+        if self.rule == "median":
+            return np.asarray(np.median(pool, axis=0))
+        if self.rule == "trimmed":
+            b = min(self.count, max(len(pool) - 2, 0) // 2)
+            kept = np.sort(pool[1:], axis=0)[b : len(pool) - 1 - b]
+            return np.asarray((pool[0] + kept.sum(axis=0)) / (1 + len(kept)))
+        if self.rule in ("krum", "bulyan"):
+            return krum(pool, self.count, self.rule == "bulyan")
+        if self.rule == "geometric":
+            return geometric_median(pool, weights, self.value, self.count)
+        if self.rule in ("ios", "nna"):
+            return pruned_mean(pool, weights, self.count, self.rule == "ios")
+        distance = np.linalg.norm(pool - pool[0], axis=1)
+        radius = clip_radius(self.rule, self.value, distance, weights, bad)
+        scale = np.minimum(1.0, radius / np.where(distance > 0, distance, 1.0))
+        return np.asarray(pool[0] + (weights * scale) @ (pool - pool[0]))
+
+
+def krum(pool: Array, b: int, bulyan: bool) -> Array:
+    """Return Krum's row of the pool, or the trimmed mean of Bulyan's picks."""
+    distances = ((pool[:, None] - pool[None]) ** 2).sum(axis=2)
+    left, picked = list(range(len(pool))), []
+    for _ in range(max(1, len(pool) - 2 * b) if bulyan else 1):
+        near = min(max(len(left) - b - 2, 1), len(left) - 1)
+        scores = [np.sort([distances[i, j] for j in left if j != i])[:near].sum() for i in left]
+        picked.append(left.pop(int(np.argmin(scores))))
+    trim = min(b, (len(picked) - 1) // 2)
+    return np.asarray(np.sort(pool[picked], axis=0)[trim : len(picked) - trim].mean(axis=0))
+
+
+def clip_radius(rule: str, value: float, distance: Array, weights: Array, bad: Any) -> float:
+    """Return the radius of clipping from the distances of the pool's rows to the first."""
+    if rule == "clip":
+        return value
+    if rule == "clip-second":
+        return float(np.sort(distance)[-2 if len(distance) > 2 else -1])
+    squares = weights * distance**2
+    if rule == "clip-known":
+        return float(np.sqrt(squares[~bad].sum() / weights[bad].sum())) if bad.any() else np.inf
+    if value <= 0:
+        return np.inf
+    order = np.lexsort((weights, distance))
+    kept = order[np.cumsum(weights[order]) <= weights.sum() - value + 1e-12]
+    return float(np.sqrt(squares[kept].sum() / value))
+
+
+def geometric_median(pool: Array, weights: Array, least: float, iterations: int) -> Array:
+    """Do some iterations of Weiszfeld's from the weighted mean, no distance counting as smaller than `least`."""
+    found = weights @ pool / weights.sum()
+    for _ in range(iterations):
+        pull = weights / np.maximum(least, np.linalg.norm(pool - found, axis=1))
+        found = pull @ pool / pull.sum()
+    return np.asarray(found)
+
+
+def pruned_mean(pool: Array, weights: Array, b: int, about_mean: bool) -> Array:
+    """Drop b rows, each the farthest from the mean of those left (or from the first), and average the rest."""
+    left = list(range(len(pool)))
+    for _ in range(min(b, len(pool) - 1)):
+        centre = weights[left] @ pool[left] / weights[left].sum() if about_mean else pool[0]
+        left.remove(max(left[1:], key=lambda j: float(((pool[j] - centre) ** 2).sum())))
+    return np.asarray(weights[left] @ pool[left] / weights[left].sum())
 
 
 class RowLoss:

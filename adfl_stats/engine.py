@@ -13,16 +13,19 @@ Three ways to run, from the arguments of ``fit``:
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from adfl_stats import _kernels
 from adfl_stats.accuracy import NumericalError, Yardstick, numerical_error, yardstick
+from adfl_stats.attacks import Attack
 from adfl_stats.errors import ConvergenceWarning, DivergenceError
+from adfl_stats.exchange import Rounds, Scheme, rounds_of
 from adfl_stats.problem import ClientSteps, Problem
 
 __all__ = ["Plan", "Run", "iterate", "safe_step"]
@@ -31,8 +34,11 @@ Array = NDArray[np.float64]
 
 # A move this many times the first one cannot belong to a run that converges.
 BLOW_UP = 1e4
-# Rounds of a run with medians that is not told how many.
-MEDIAN_ROUNDS = 300
+# Rounds of a run in phases that is not told how many.
+PHASED_ROUNDS = 300
+# A move this small beside the estimates is rest.
+STILL = 1e-10
+PLAIN = Scheme()
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,8 @@ class Plan:
         "rounds", or "limit" for the limit of the rounds solved for directly.
     final : bool
         Whether the estimate is what the user asked for, not a start for something else.
+    attack : Attack or None
+        Clients that lie, and how.
     """
 
     step: float | None = None
@@ -64,6 +72,7 @@ class Plan:
     progress: bool = False
     solver: str = "rounds"
     final: bool = True
+    attack: Attack | None = None
 
     def loosened(self) -> Plan:
         """Return the plan of an intermediate stage, whose estimate is only a start for the next."""
@@ -87,13 +96,13 @@ class Run:
 
 
 class _Loop:
-    """The kernel's rounds with a watch on divergence; the state is that of a `Run`."""
+    """A scheme's rounds with a watch on divergence; the state is that of a `Run`."""
 
     def __init__(
-        self, problem: Problem, run: Run, steps: ClientSteps, mixing: _kernels.Mixing, metric: Array | None, bar: Any
+        self, problem: Problem, run: Run, steps: ClientSteps, scheme: Scheme, rounds: Rounds, bar: Any
     ) -> None:
-        self.problem, self.run, self.steps, self.mixing, self.bar = problem, run, steps, mixing, bar
-        self.loss = problem.loss(metric)
+        self.problem, self.run, self.steps, self.scheme = problem, run, steps, scheme
+        self.rounds, self.bar = rounds, bar
         self.limit = np.inf
 
     def advance(self, rounds: int) -> bool:
@@ -103,21 +112,11 @@ class _Loop:
         while done < rounds:
             # The first round alone sets the size that later moves are compared with.
             chunk = 1 if np.isinf(self.limit) else rounds - done
-            moved = np.empty((chunk, 1))
-            steps = np.ascontiguousarray((run.step * self.steps.factors)[:, None])
-            n = _kernels.rounds(
-                self.mixing,
-                self.loss,
-                run.theta[:, None, :],
-                steps,
-                chunk,
-                moved,
-                np.array([self.limit]),
-                self.problem.threads,
-            )
+            moved = np.empty(chunk)
+            n = self.rounds(run.theta, run.step, chunk, moved, self.limit)
             run.rounds += n
             done += n
-            last = moved[n - 1, 0]
+            last = moved[n - 1]
             if not (np.isfinite(last) and last <= self.limit):
                 return False
             if np.isinf(self.limit):
@@ -129,9 +128,9 @@ class _Loop:
 
 
 def iterate(
-    problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, median: bool = False, label: str = ""
+    problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, scheme: Scheme = PLAIN, label: str = ""
 ) -> Run:
-    """Run weighted DFL, equation (4.1), from `start` (M, P).
+    """Run a scheme, by default weighted DFL, equation (4.1), from `start` (M, P).
 
     Parameters
     ----------
@@ -143,9 +142,8 @@ def iterate(
         The clients' trust, as `Problem.steps` turns it into steps.
     plan : Plan
         Step, rounds and stopping.
-    median : bool
-        Combine by the coordinate-wise median instead of the mean. Such a run has no smooth limit to
-        measure a numerical error against: without `rounds` it follows a fixed schedule.
+    scheme : Scheme
+        What a round does, and what a run does that is not told how many.
     label : str
         Shown by the progress bar.
     """
@@ -154,18 +152,22 @@ def iterate(
             f"solver='limit': {label} has no smooth limit that could be solved for; use solver='rounds', or make it "
             "the start of a method that has one"
         )
-    mixing = problem.median_mixing if median else problem.mixing
     theta = np.array(start, dtype=np.float64, order="C")
     bar = _bar(plan, label)
     try:
         if plan.rounds is None and plan.step is None:
-            return _cautiously(problem, theta, steps, mixing, plan, median, bar)
-        step = plan.step or safe_step(steps.factors, problem.curvatures(theta.mean(axis=0)))
-        loop = _Loop(problem, Run(theta, step), steps, mixing, None, bar)
-        if plan.rounds is not None or median:
-            _exactly(loop, plan.rounds or MEDIAN_ROUNDS)
+            return _cautiously(problem, theta, steps, scheme, plan, bar)
+        step = plan.step or scheme.caution * safe_step(steps.factors, problem.curvatures(theta.mean(axis=0)))
+        rounds = rounds_of(scheme, problem, steps, plan.attack, None)
+        loop = _Loop(problem, Run(theta, step), steps, scheme, rounds, bar)
+        if plan.rounds is not None:
+            fine = _exactly(loop, plan.rounds)
+        elif scheme.schedule == "phases":
+            fine = _exactly(loop, PHASED_ROUNDS)
         else:
-            _until_small(loop, plan)
+            fine = {"cut": _until_small, "hold": _hold, "still": _until_still}[scheme.schedule](loop, plan)
+        if not fine:
+            raise _divergence(loop)
         return loop.run
     finally:
         if bar is not None:
@@ -177,13 +179,14 @@ def safe_step(factors: Array, curvatures: Array) -> float:
     return 1.0 / float(np.max(factors * curvatures))
 
 
-def _exactly(loop: _Loop, rounds: int) -> None:
+def _exactly(loop: _Loop, rounds: int) -> bool:
     """Do `rounds` rounds, with about a hundred lines of trace."""
     chunk = max(1, rounds // 100)
     while loop.run.rounds < rounds:
         if not loop.advance(min(chunk, rounds - loop.run.rounds)):
-            raise _divergence(loop)
+            return False
     _warn_if_restless(loop)
+    return True
 
 
 def _warn_if_restless(loop: _Loop) -> None:
@@ -202,56 +205,80 @@ def _warn_if_restless(loop: _Loop) -> None:
         )
 
 
-def _until_small(loop: _Loop, plan: Plan) -> None:
+def _until_small(loop: _Loop, plan: Plan) -> bool:
     """Run at one step until the numerical error is small, or no longer falls."""
     run, totals = loop.run, loop.steps.totals
     previous, chunk = np.inf, 50
     while run.rounds < plan.max_rounds:
         if not loop.advance(min(chunk, plan.max_rounds - run.rounds)):
-            raise _divergence(loop)
+            return False
         unit = yardstick(loop.problem, run.theta, totals)
         error = numerical_error(loop.problem, run.theta, totals, unit).total
         if error <= plan.tolerance or error > 0.9 * previous:
-            return
+            break
         # At least one time constant of the slowest mode: a shorter chunk would take slow progress for none.
         slowest = 1.0 / float(linalg.eigvalsh(unit.inverse)[-1])
         before, chunk = chunk, int(np.clip(np.ceil(1.0 / (run.step * slowest)), 50, plan.max_rounds))
         previous = error if chunk <= 2 * before else np.inf
+    return True
 
 
-def _cautiously(
-    problem: Problem,
-    start: Array,
-    steps: ClientSteps,
-    mixing: _kernels.Mixing,
-    plan: Plan,
-    median: bool,
-    bar: Any,
-) -> Run:
-    """Run constant-and-cut, and again from the start with a smaller step if it blows up.
+def _hold(loop: _Loop, plan: Plan) -> bool:
+    """Run at one step until the numerical error is small: what converges exactly may take its time."""
+    run, totals, chunk = loop.run, loop.steps.totals, 20
+    while run.rounds < plan.max_rounds:
+        if not loop.advance(min(chunk, plan.max_rounds - run.rounds)):
+            return False
+        unit = yardstick(loop.problem, run.theta, totals)
+        if numerical_error(loop.problem, run.theta, totals, unit).total <= plan.tolerance:
+            break
+        chunk += chunk // 2
+    return True
+
+
+def _until_still(loop: _Loop, plan: Plan) -> bool:
+    """Run at one step until nobody moves."""
+    run = loop.run
+    while run.rounds < plan.max_rounds:
+        if not loop.advance(min(50, plan.max_rounds - run.rounds)):
+            return False
+        if run.trace[-1]["moved"] <= STILL * (1.0 + float(np.abs(run.theta).max())):
+            break
+    return True
+
+
+def _cautiously(problem: Problem, start: Array, steps: ClientSteps, scheme: Scheme, plan: Plan, bar: Any) -> Run:
+    """Run a scheme's schedule in the pooled coordinates, and again from the start with a smaller step if it blows up.
 
     The bound behind the first step is only local for the Poisson and the gamma.
     """
     metric, curvatures = problem.coordinates(start.mean(axis=0))
-    step = safe_step(steps.factors, curvatures)
+    step = scheme.caution * safe_step(steps.factors, curvatures)
+    schedules: dict[str, Callable[[_Loop, Plan], bool]] = {
+        "cut": partial(_constant_and_cut, metric=metric),
+        "phases": _phases,
+        "hold": _hold,
+        "still": _until_still,
+    }
     for _ in range(8):
-        loop = _Loop(problem, Run(start.copy(), step), steps, mixing, metric, bar)
-        if _median_schedule(loop) if median else _constant_and_cut(loop, metric, plan):
+        rounds = rounds_of(scheme, problem, steps, plan.attack, metric)
+        loop = _Loop(problem, Run(start.copy(), step), steps, scheme, rounds, bar)
+        if schedules[scheme.schedule](loop, plan):
             return loop.run
         step /= 4.0
     raise _divergence(loop)
 
 
-def _median_schedule(loop: _Loop) -> bool:
+def _phases(loop: _Loop, plan: Plan) -> bool:
     """Three phases, at the step, a fourth and a sixteenth of it."""
     for _ in range(3):
-        if not loop.advance(MEDIAN_ROUNDS // 3):
+        if not loop.advance(PHASED_ROUNDS // 3):
             return False
         loop.run.step /= 4.0
     return True
 
 
-def _constant_and_cut(loop: _Loop, metric: Array, plan: Plan) -> bool:
+def _constant_and_cut(loop: _Loop, plan: Plan, metric: Array) -> bool:
     """Hold the step while that helps, cut it when it does not, stop when the error is small."""
     problem, run, totals = loop.problem, loop.run, loop.steps.totals
     rate = float(np.mean(totals))
@@ -295,14 +322,15 @@ def _slowest_rate(metric: Array, inverse: Array) -> float:
 def _safe_here(loop: _Loop) -> float:
     """Return a safe step in the user's own coordinates."""
     problem = loop.problem
-    return safe_step(loop.steps.factors, problem.curvatures(problem.start().mean(axis=0)))
+    return loop.scheme.caution * safe_step(loop.steps.factors, problem.curvatures(problem.start().mean(axis=0)))
 
 
 def _divergence(loop: _Loop) -> DivergenceError:
-    run = loop.run
+    run, caution = loop.run, loop.scheme.caution
+    share = "" if caution == 1.0 else f"{caution:.3g} times "
     return DivergenceError(
         f"the iteration diverged in round {run.rounds} at step={run.step:.4g}; steps up to {_safe_here(loop):.4g} "
-        "are safe here (one over the largest curvature of any client). Pass a smaller step, or step='auto'"
+        f"are safe here ({share}one over the largest curvature of any client). Pass a smaller step, or step='auto'"
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 from statsmodels.genmod import families
 
 from adfl_stats._validation import in_interval
@@ -90,6 +91,22 @@ class Family:
         if self.name == "multinomial":
             return _softmax(eta)
         return np.exp(np.clip(eta, -708.0, 709.0))
+
+    def loss(self, eta: Array, y: Array) -> Array:
+        """Return each observation's loss, up to a term free of eta."""
+        if self.name == "gaussian":
+            return np.asarray(0.5 * (eta - y) ** 2)
+        if self.name == "binomial":
+            return np.asarray(np.logaddexp(0.0, eta) - y * eta)
+        if self.name == "multinomial":
+            levels = np.column_stack([np.zeros(len(y)), eta])
+            return np.asarray(special.logsumexp(levels, axis=1) - levels[np.arange(len(y)), y.astype(int)])
+        mu = self.mean(eta)
+        if self.name == "poisson":
+            return np.asarray(mu - y * eta)
+        if self.name == "gamma":
+            return np.asarray(eta + y / mu)
+        return np.asarray((y + 1.0 / self.par) * np.log1p(self.par * mu) - y * eta)
 
     def residual(self, eta: Array, y: Array) -> Array:
         """Return the derivative of the loss in eta, the score with its sign changed."""

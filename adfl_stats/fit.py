@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 
 # A client with less than this share of the largest weight counts as down-weighted.
 TRUST = 0.1
+# The methods whose rounds are those of equation (4.1), which the theorems are about.
+WEIGHTED = ("DFL", "weighted DFL", "oracle DFL", "aDFL")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +91,11 @@ class Fit:
     def names(self) -> list[str]:
         """The coefficients: columns of X, for the multinomial once per class after the first."""
         return self.family.coefficient_names(self.columns, self.classes)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether a round was a weighted mean of honest messages and a gradient step, equation (4.1)."""
+        return self.method in WEIGHTED and "attack" not in self.details
 
     @property
     def trusted(self) -> NDArray[np.bool_]:

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from adfl_stats import diagnostics
 from adfl_stats._validation import in_interval, listing, one_of, whole_number
 from adfl_stats.accuracy import NumericalError, consensus_error, numerical_error, yardstick_of
+from adfl_stats.attacks import Attack
 from adfl_stats.data import ClientData
 from adfl_stats.engine import Plan, Run
 from adfl_stats.errors import ConvergenceWarning, NetworkWarning
@@ -126,6 +127,7 @@ class DecentralizedGLM:
         max_rounds: int = 20_000,
         progress: bool = False,
         threads: int | None = None,
+        attack: Attack | None = None,
         keep_data: bool = False,
     ) -> Results:
         """Estimate the parameters on every client.
@@ -133,7 +135,7 @@ class DecentralizedGLM:
         Parameters
         ----------
         method : Method, optional
-            `DFL`, `ADFL`, `Bridge`, ...; ``ADFL(balance=True)`` if not given.
+            `DFL`, `ADFL`, `Bridge`, `ClippedGossip`, ...; ``ADFL(balance=True)`` if not given.
         step : float or "auto"
             The learning rate alpha. With `rounds` it gives exactly the paper's recursion. "auto" is
             one over the largest curvature of any client; without `rounds` it is chosen, and later cut, in
@@ -155,6 +157,8 @@ class DecentralizedGLM:
         threads : int, optional
             Threads of the kernel; by default the processors at hand, and one inside parallel workers.
             Results are the same to the last bit for any number.
+        attack : Attack, optional
+            Clients that lie to the others, from `attacks`: a stress test, outside aDFL's theory.
         keep_data : bool
             Let the results hold the data (``res.data``); otherwise they live without them.
         """
@@ -168,6 +172,10 @@ class DecentralizedGLM:
         one_of(solver, "solver", ("rounds", "limit"))
         if solver == "limit" and rounds is not None:
             raise ValueError(f"rounds={rounds} was given with solver='limit', which runs none; give one of the two")
+        if attack is not None and (isinstance(attack, type) or not isinstance(attack, Attack)):
+            raise TypeError(f"attack is {attack!r}; pass an attack such as ad.attacks.SignFlip(clients=['a', 'b'])")
+        if attack is not None and solver == "limit":
+            raise ValueError("attack was given with solver='limit'; lies are told in rounds, use solver='rounds'")
         automatic = isinstance(step, str) and step == "auto"
         plan = Plan(
             step=None if automatic else in_interval(step, "step", 0.0, np.inf, open_low=True),
@@ -176,6 +184,7 @@ class DecentralizedGLM:
             max_rounds=whole_number(max_rounds, "max_rounds", 1),
             progress=progress,
             solver=solver,
+            attack=attack,
         )
         team = default_threads() if threads is None else whole_number(threads, "threads", 1)
         problem = Problem(self.data, self.network, self.family, self.weighting, team)
@@ -262,7 +271,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
     trace = pd.concat([pd.DataFrame(run.trace).assign(run=k) for k, run in enumerate(outcome.runs)], ignore_index=True)
     return Fit(
         method=name,
-        details=outcome.details,
+        details=outcome.details | ({} if plan.attack is None else {"attack": type(plan.attack).__name__}),
         family=family,
         network=network,
         theta=outcome.theta,

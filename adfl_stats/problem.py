@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import linalg
 
 from adfl_stats import _kernels
 from adfl_stats._algebra import inverse
@@ -74,14 +74,12 @@ class Problem:
     @cached_property
     def mixing(self) -> _kernels.Mixing:
         """The weighted mean of what a client hears, the combine step of equation (3.1)."""
-        return _mixing(self.network.W, _kernels.MEAN)
-
-    @cached_property
-    def median_mixing(self) -> _kernels.Mixing:
-        """The coordinate-wise median of what a client hears and its own estimate (BRIDGE-M)."""
-        with_self = sparse.csr_array(self.network.W + sparse.eye_array(self.M, format="csr"))
-        with_self.sort_indices()
-        return _mixing(with_self, _kernels.MEDIAN)
+        W = self.network.W
+        return _kernels.Mixing(
+            np.ascontiguousarray(W.indptr, dtype=np.int64),
+            np.ascontiguousarray(W.indices, dtype=np.int64),
+            np.ascontiguousarray(W.data, dtype=np.float64),
+        )
 
     @cached_property
     def influence(self) -> Array:
@@ -221,15 +219,6 @@ class Problem:
             exposure[batch.clients] += batch.sums(rate)
         # Half an event keeps the logarithm of an eventless client finite.
         return np.log(np.maximum(events, 0.5) / exposure)
-
-
-def _mixing(W: sparse.csr_array, rule: int) -> _kernels.Mixing:
-    return _kernels.Mixing(
-        np.ascontiguousarray(W.indptr, dtype=np.int64),
-        np.ascontiguousarray(W.indices, dtype=np.int64),
-        np.ascontiguousarray(W.data, dtype=np.float64),
-        rule,
-    )
 
 
 def _in_metric(S: Array, b: Array, metric: Array | None) -> tuple[Array, Array]:

@@ -147,7 +147,7 @@ class Results:
             another within a client (with statsmodels' correction M / (M - 1) (N - 1) / (N - P), where M
             and N count trusted clients and their rows).
 
-        It is NaN for methods that take medians, which solve no such equation.
+        It is NaN for methods that screen what clients hear (medians, clipping, ...): they solve no such equation.
         """
         one_of(cov_type, "cov_type", COV_TYPES)
         if not self._fit.smooth:

@@ -155,7 +155,7 @@ def _notes(res: Results) -> list[str]:
         "Standard errors are the sandwich at the weighted estimate, given the clients' final weights. They assume "
         "independent rows and clients that share one parameter once the down-weighted ones are set aside."
         if fit.smooth
-        else "No standard errors: a method that takes medians solves no estimating equation, and has no sandwich."
+        else "No standard errors: this method solves no common estimating equation, and has no sandwich."
     )
     notes = [errors, _error_note(res)]
     if fit.solver == "limit":
@@ -167,6 +167,10 @@ def _notes(res: Results) -> list[str]:
     if len(res.network.unheard):
         notes.append(
             f"The data of {listing(res.network.unheard)} reach nobody in the core of the network and do not count."
+        )
+    if "attack" in fit.details:
+        notes.append(
+            f"Some clients sent false messages (attack {fit.details['attack']}): a stress test, outside the theory."
         )
     if "lam" in fit.details:
         suspicion = {"norm": "gradient norm", "score": "excess of the root score statistic over its .95 quantile"}[
@@ -206,7 +210,7 @@ def _notes(res: Results) -> list[str]:
 def _error_note(res: Results) -> str:
     error = res._fit.error
     if np.isnan(error.optimisation):
-        return "Numerical error: consensus only; a method that takes medians solves no equation to hold it against."
+        return "Numerical error: consensus only; this method solves no common equation to hold it against."
     return (
         f"Numerical error: optimisation {error.optimisation:.3f} + consensus {error.consensus:.3f} standard errors, "
         f"for the worst coefficient; wanted {res._fit.tolerance:g}."

@@ -15,11 +15,21 @@ the number of threads never changes a bit.
 from cython.parallel cimport prange, threadid
 from libc.float cimport DBL_MAX
 from libc.math cimport sqrt
-from libc.stdint cimport int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 cdef extern from "blocks.h" nogil:
+    enum: ADFL_MEAN, ADFL_MEDIAN, ADFL_TRIMMED, ADFL_KRUM, ADFL_BULYAN
+    ctypedef struct adfl_network:
+        int32_t *pairs
+    ctypedef struct adfl_rule:
+        int kind
+        Py_ssize_t count
+        double value
+        adfl_network *networks
+    Py_ssize_t adfl_rule_work(const adfl_rule *, Py_ssize_t)
+    int adfl_build_network(const adfl_rule *, Py_ssize_t)
     ctypedef struct adfl_ops:
         const char *name
         Py_ssize_t lanes
@@ -33,7 +43,8 @@ cdef extern from "blocks.h" nogil:
                     double *) noexcept nogil
         void (*descend)(const double *, const double *, const double *, const double *, Py_ssize_t, Py_ssize_t,
                         double *, double *) noexcept nogil
-        void (*median)(double *, Py_ssize_t, Py_ssize_t, double *) noexcept nogil
+        void (*screen)(const adfl_rule *, const double *, Py_ssize_t, Py_ssize_t, const int64_t *,
+                       const double *, const unsigned char *, Py_ssize_t, double *, double *) noexcept nogil
     const adfl_ops *adfl_pick(int lanes)
 
 cdef extern from *:
@@ -47,7 +58,6 @@ cdef extern from *:
     int ADFL_HAS_OPENMP
 
 HAS_OPENMP = bool(ADFL_HAS_OPENMP)
-MEAN, MEDIAN = 0, 1
 
 cdef const adfl_ops *ops = adfl_pick(0)
 
@@ -79,51 +89,109 @@ cdef struct Layout:
     Py_ssize_t p, runs, outputs, cols, size
 
 
-cdef Layout layout_of(Loss loss, Py_ssize_t runs) noexcept nogil:
-    cdef Layout shape
-    cdef Py_ssize_t columns = runs * loss.outputs
-    shape.p, shape.runs, shape.outputs = loss.n_columns, runs, loss.outputs
-    if columns == 1:
-        shape.cols, shape.size = 1, eights(shape.p)
-    else:
-        shape.cols = (columns + ops.lanes - 1) // ops.lanes * ops.lanes
-        shape.size = shape.p * shape.cols
-    return shape
-
-
 cdef class Mixing:
-    """How a client combines what it hears: the weighted mean or the coordinate-wise median.
+    """How a client combines what it hears: the weighted mean, or another rule of ``rules.py``.
 
-    Row m combines the rows ``indices[indptr[m]:indptr[m + 1]]`` of theta. The rows of theta may be
-    more than the rows here: a block of clients with a halo of neighbours.
+    Row m combines the rows ``indices[indptr[m]:indptr[m + 1]]`` of theta; for every rule but the mean
+    the first of them is the client's own. The rows of theta may be more than the rows here: a block of
+    clients with a halo of neighbours. `rule` is the rule's code, `count` and `value` are its
+    parameters, `bad` marks the entries of `indices` that are known to be bad.
     """
 
     cdef const int64_t[::1] indptr, indices
     cdef const double[::1] weights
-    cdef readonly int rule
+    cdef const unsigned char[::1] bad
+    cdef adfl_rule rule
     cdef readonly Py_ssize_t n_clients, widest
 
     def __init__(self, const int64_t[::1] indptr, const int64_t[::1] indices, const double[::1] weights,
-                 int rule=0):
+                 int rule=0, Py_ssize_t count=0, double value=0.0, const unsigned char[::1] bad=None):
         cdef Py_ssize_t m
-        self.indptr, self.indices, self.weights, self.rule = indptr, indices, weights, rule
+        self.indptr, self.indices, self.weights, self.bad = indptr, indices, weights, bad
+        self.rule.kind, self.rule.count, self.rule.value = rule, count, value
         self.n_clients = indptr.shape[0] - 1
         self.widest = 0
         for m in range(self.n_clients):
             self.widest = max(self.widest, indptr[m + 1] - indptr[m])
+        self.build_networks()
 
-    cdef Py_ssize_t work(self, Py_ssize_t size) noexcept nogil:
-        return self.widest * size if self.rule == 1 else 0
+    def __dealloc__(self):
+        cdef Py_ssize_t rows
+        if self.rule.networks != NULL:
+            for rows in range(self.widest + 1):
+                free(self.rule.networks[rows].pairs)
+            free(self.rule.networks)
 
-    cdef void row(self, Py_ssize_t m, const double *theta, Py_ssize_t size, double *out,
+    cdef int build_networks(self) except -1:
+        """Prepare the sorting networks of the pool sizes that occur."""
+        cdef Py_ssize_t m, rows
+        if self.rule.kind not in (ADFL_MEDIAN, ADFL_TRIMMED, ADFL_KRUM, ADFL_BULYAN):
+            return 0
+        self.rule.networks = <adfl_network *> calloc(self.widest + 1, sizeof(adfl_network))
+        if self.rule.networks == NULL:
+            raise MemoryError("the kernel could not allocate its sorting networks")
+        for m in range(self.n_clients):
+            rows = self.indptr[m + 1] - self.indptr[m]
+            if self.rule.kind == ADFL_TRIMMED:
+                rows = rows - 1
+            elif self.rule.kind == ADFL_KRUM:
+                rows = 1
+            elif self.rule.kind == ADFL_BULYAN:
+                rows = max(1, rows - 2 * self.rule.count)
+            if not adfl_build_network(&self.rule, rows):
+                raise MemoryError("the kernel could not allocate its sorting networks")
+        return 0
+
+    cdef Py_ssize_t work(self) noexcept nogil:
+        return adfl_rule_work(&self.rule, self.widest)
+
+    cdef void row(self, Py_ssize_t m, const double *theta, Py_ssize_t runs, Py_ssize_t run, double *out,
                   double *work) noexcept nogil:
-        cdef Py_ssize_t first = self.indptr[m], count = self.indptr[m + 1] - self.indptr[m], j
-        if self.rule == 0:
-            ops.mix(theta, size, &self.indices[first], &self.weights[first], count, out)
+        cdef Py_ssize_t first = self.indptr[m], count = self.indptr[m + 1] - self.indptr[m]
+        cdef const unsigned char *bad = NULL
+        if self.rule.kind == ADFL_MEAN:
+            ops.mix(theta, runs * run, &self.indices[first], &self.weights[first], count, out)
         else:
-            for j in range(count):
-                memcpy(work + j * size, theta + self.indices[first + j] * size, size * sizeof(double))
-            ops.median(work, count, size, out)
+            if self.bad is not None:
+                bad = &self.bad[first]
+            ops.screen(&self.rule, theta, runs, run, &self.indices[first], &self.weights[first], bad, count, out,
+                       work)
+
+    cdef bint looks_at_rows(self) noexcept nogil:
+        """Whether the rule needs a run's parameters together, and not just one coordinate at a time."""
+        return self.rule.kind not in (ADFL_MEAN, ADFL_MEDIAN, ADFL_TRIMMED)
+
+    cdef Py_ssize_t state_work(self, Layout shape) noexcept nogil:
+        cdef Py_ssize_t P = shape.p * shape.outputs
+        return self.work() + ((self.widest + 1) * P + self.widest if self.looks_at_rows() and shape.cols > 1 else 0)
+
+    cdef void state_row(self, Py_ssize_t m, const double *theta, Layout shape, double *out,
+                        double *work) noexcept nogil:
+        """What `row` does, for the state inside the kernel."""
+        cdef Py_ssize_t first = self.indptr[m], count = self.indptr[m + 1] - self.indptr[m]
+        cdef Py_ssize_t p = shape.p, q = shape.outputs, r, i, j, k
+        cdef double *pool = work + self.work()
+        cdef double *found = pool + self.widest * p * q
+        cdef int64_t *place = <int64_t *> (found + p * q)
+        cdef const double *heard
+        cdef const unsigned char *bad = NULL
+        if not self.looks_at_rows() or shape.cols == 1:
+            self.row(m, theta, 1, shape.size, out, work)
+            return
+        if self.bad is not None:
+            bad = &self.bad[first]
+        memset(out, 0, shape.size * sizeof(double))
+        for r in range(shape.runs):
+            for i in range(count):
+                place[i] = i
+                heard = theta + self.indices[first + i] * shape.size + r * q
+                for j in range(q):
+                    for k in range(p):
+                        pool[(i * q + j) * p + k] = heard[k * shape.cols + j]
+            ops.screen(&self.rule, pool, 1, p * q, place, &self.weights[first], bad, count, found, work)
+            for j in range(q):
+                for k in range(p):
+                    out[k * shape.cols + r * q + j] = found[j * p + k]
 
 
 cdef class Loss:
@@ -138,6 +206,18 @@ cdef class Loss:
     cdef void gradient_at(self, Py_ssize_t m, const double *T, Layout shape, double *G,
                           double *work) noexcept nogil:
         pass
+
+
+cdef Layout layout_of(Loss loss, Py_ssize_t runs) noexcept nogil:
+    cdef Layout shape
+    cdef Py_ssize_t columns = runs * loss.outputs
+    shape.p, shape.runs, shape.outputs = loss.n_columns, runs, loss.outputs
+    if columns == 1:
+        shape.cols, shape.size = 1, eights(shape.p)
+    else:
+        shape.cols = (columns + ops.lanes - 1) // ops.lanes * ops.lanes
+        shape.size = shape.p * shape.cols
+    return shape
 
 
 cdef class RowLoss(Loss):
@@ -261,11 +341,11 @@ cdef int useful_threads(int wanted, double work) noexcept nogil:
 
 def combine(Mixing mixing, const double[:, :, ::1] theta, double[:, :, ::1] out):
     """Write what every client of `mixing` hears: row m of `out` combines rows of `theta`."""
-    cdef Py_ssize_t m, size = theta.shape[1] * theta.shape[2]
-    cdef double *work = allocate(mixing.work(size))
+    cdef Py_ssize_t m
+    cdef double *work = allocate(mixing.work())
     try:
         for m in range(mixing.n_clients):
-            mixing.row(m, &theta[0, 0, 0], size, &out[m, 0, 0], work)
+            mixing.row(m, &theta[0, 0, 0], theta.shape[1], theta.shape[2], &out[m, 0, 0], work)
     finally:
         free(work)
 
@@ -303,7 +383,7 @@ def rounds(Mixing mixing, Loss loss, double[:, :, ::1] theta, const double[:, ::
     cdef Py_ssize_t m, r, t, M = loss.n_clients, R = theta.shape[1], done = 0
     cdef Layout shape = layout_of(loss, R)
     cdef Py_ssize_t size = shape.size
-    cdef Py_ssize_t each = eights(2 * size + 2 * eights(shape.cols) + mixing.work(size) + loss.work(shape))
+    cdef Py_ssize_t each = eights(2 * size + 2 * eights(shape.cols) + max(mixing.state_work(shape), loss.work(shape)))
     cdef int team = useful_threads(threads, loss.flops * R)
     cdef double *now = allocate(M * size)
     cdef double *then = allocate(M * size)
@@ -349,7 +429,7 @@ cdef void one_client(Mixing mixing, Loss loss, Layout shape, const double *now, 
     cdef double *squares = step + eights(shape.cols)
     cdef double *rest = squares + eights(shape.cols)
     cdef double square
-    mixing.row(m, now, size, at, rest)
+    mixing.state_row(m, now, shape, at, rest)
     loss.gradient_at(m, at, shape, G, rest)
     # Columns that only fill the last vector stay where they are.
     memset(step, 0, shape.cols * sizeof(double))

@@ -20,6 +20,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "rules.h"
+
 enum { ADFL_GAUSSIAN, ADFL_BINOMIAL, ADFL_POISSON, ADFL_GAMMA, ADFL_NEGATIVE_BINOMIAL, ADFL_MULTINOMIAL };
 
 typedef struct {
@@ -40,8 +42,11 @@ typedef struct {
     /* out = at - steps * gradient, a step for each column; squares[c] = squared norm of column c of out - old */
     void (*descend)(const double *at, const double *gradient, const double *steps, const double *old, ptrdiff_t size,
                     ptrdiff_t cols, double *out, double *squares);
-    /* out = coordinate-wise median (midpoint on even counts) of `count` rows held in pool; pool is overwritten */
-    void (*median)(double *pool, ptrdiff_t count, ptrdiff_t size, double *out);
+    /* out = what a rule makes of a pool of `count` rows of runs * run entries, the client's own the first;
+     * bad (0 or 1 for each row of the pool) is read by ADFL_CLIP_KNOWN alone; work as adfl_rule_work says */
+    void (*screen)(const adfl_rule *rule, const double *theta, ptrdiff_t runs, ptrdiff_t run,
+                   const int64_t *index, const double *weight, const unsigned char *bad, ptrdiff_t count,
+                   double *out, double *work);
 } adfl_ops;
 
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))

@@ -392,42 +392,13 @@ ADFL_TARGET static void ADFL_NAME(descend)(
     }
 }
 
-/* Order two rows coordinate by coordinate; NaN may land in either row and is caught by the caller. */
-ADFL_TARGET ADFL_INLINE void ADFL_NAME(compare)(double *low, double *high, ptrdiff_t size)
-{
-    for (ptrdiff_t k = 0; k < size; k++) {
-        const double a = low[k], b = high[k];
-        low[k] = a < b ? a : b;
-        high[k] = a < b ? b : a;
-    }
-}
-
-/* Batcher's merge-exchange network across the rows of the pool: every comparison runs over all
- * coordinates at once, so it is min/max on contiguous memory whatever the number of neighbours. */
-ADFL_TARGET static void ADFL_NAME(median)(double *pool, ptrdiff_t count, ptrdiff_t size, double *out)
-{
-    ptrdiff_t top = 1;
-    while (top < count) top *= 2;
-    for (ptrdiff_t half = top / 2; half > 0; half /= 2) {
-        ptrdiff_t start = 0, gap = half;
-        for (ptrdiff_t q = top / 2;; q /= 2) {
-            for (ptrdiff_t i = 0; i + gap < count; i++)
-                if ((i & half) == start)
-                    ADFL_NAME(compare)(pool + i * size, pool + (i + gap) * size, size);
-            if (q == half) break;
-            gap = q - half;
-            start = half;
-        }
-    }
-    const double *left = pool + ((count - 1) / 2) * size, *right = pool + (count / 2) * size;
-    for (ptrdiff_t k = 0; k < size; k++) out[k] = 0.5 * (left[k] + right[k]);
-}
+#include "rules_impl.h"
 
 #define ADFL_TEXT2(x) #x
 #define ADFL_TEXT(x) ADFL_TEXT2(x)
 static const adfl_ops ADFL_NAME(ops) = {
     ADFL_TEXT(ADFL_LANES) " doubles", ADFL_LANES, ADFL_NAME(products), ADFL_NAME(accumulate),
-    ADFL_NAME(residuals), ADFL_NAME(mix), ADFL_NAME(descend), ADFL_NAME(median)};
+    ADFL_NAME(residuals), ADFL_NAME(mix), ADFL_NAME(descend), ADFL_NAME(screen)};
 
 #undef ADFL_TEXT
 #undef ADFL_TEXT2

@@ -345,6 +345,8 @@ METHODS = {
     "DFL": lambda labels: ad.DFL(),
     "weighted": lambda labels: ad.DFL(weights=pd.Series(OMEGA[: len(labels)], index=labels)),
     "aDFL": lambda labels: ad.ADFL(lam=1.5, stages=2),
+    "clipped": lambda labels: ad.ClippedGossip(),
+    "geometric median": lambda labels: ad.GeometricMedian(),
 }
 
 

@@ -66,6 +66,15 @@ def shift(name, eta, y, *moves):
     return loss(name, shaped(name, moved), y)
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_loss_is_minus_the_log_likelihood_up_to_a_term_free_of_eta(name):
+    family, (eta, y) = FAMILIES[name], points(name)
+    other = np.random.default_rng(1).uniform(-2.0, 2.0, size=eta.shape)
+    found = family.loss(shaped(name, eta), y) - family.loss(shaped(name, other), y)
+    expected = loss(name, shaped(name, eta), y) - loss(name, shaped(name, other), y)
+    assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
 # ------------------------------------------------------------------ derivatives
 
 

@@ -195,6 +195,8 @@ def test_rounds_and_limit_exclude_each_other(model):
         model.fit(rounds=10, solver="limit")
     with pytest.raises(ValueError, match="solver"):
         model.fit(solver="newton")
+    with pytest.raises(ValueError, match="attack was given with solver='limit'"):
+        model.fit(solver="limit", attack=ad.attacks.SignFlip(clients=[0]))
 
 
 def test_unstable_fixed_point_is_not_called_a_limit(model):

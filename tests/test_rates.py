@@ -546,6 +546,9 @@ def test_errors_name_what_is_wrong():
         model.rates("res")
     with pytest.raises(ValueError, match=r"res was fitted by BRIDGE-M.*rates are for fits by ad\.DFL or ad\.ADFL"):
         model.rates(model.fit(ad.Bridge("median"), step=STEP, rounds=20))
+    with pytest.raises(ValueError, match=r"res was fitted by DFL under attack, which is not a weighted mean"):
+        model.rates(model.fit(ad.DFL(), step=STEP, rounds=20, attack=ad.attacks.SignFlip([1])))
+    assert model.rates(model.fit(ad.Oracle([1]), step=STEP, rounds=20)).exact < 1
     with pytest.raises(ValueError, match=r"res is a fit of another model .*use the model that was fitted"):
         model_of(sim, NETWORKS["erdos-renyi"]).rates(res)
     with pytest.raises(

@@ -10,7 +10,7 @@ ROW = re.compile(r"^(\w+)((?: +-?\d+\.\d+){6})$", re.M)
 
 
 def test_readme_code_prints_the_readme_table(capsys, tmp_path, monkeypatch):
-    first, from_disk, second = re.findall(r"```python\n(.*?)```", README, re.S)
+    first, from_disk, second, third = re.findall(r"```python\n(.*?)```", README, re.S)
     space = {}
     exec(first, space)
     shown = {name: values.split() for name, values in ROW.findall(README)}
@@ -25,3 +25,12 @@ def test_readme_code_prints_the_readme_table(capsys, tmp_path, monkeypatch):
     exec(second, space)
     assert isinstance(space["res"], ad.Results)
     assert space["res"].solver == "limit"
+    exec(third, space)
+    printed = capsys.readouterr().out.split("\n")
+    assert [line.rpartition(" ")[0] for line in printed[:4]] == [
+        "BRIDGE-T",
+        "ClippedGossip",
+        "geometric median",
+        "oracle DFL",
+    ]
+    assert space["res"].method.details["attack"] == "SignFlip"

@@ -485,8 +485,14 @@ def test_methods_outside_the_theorems(sim):
     net = ad.networks.directed_circle(16, 5)
     median = linear_fit(sim, net, ad.Bridge(), step=STEP, rounds=30).check(sim.abnormal, sim.theta0)
     plain = linear_fit(sim, net, ad.DFL(), step=STEP, rounds=30).check(sim.abnormal, sim.theta0)
+    undirected = ad.networks.erdos_renyi(16, 0.5, seed=1).metropolis()
+    extra = linear_fit(sim, undirected, ad.Extra(), step=STEP, rounds=30).check(sim.abnormal, sim.theta0)
+    lie = ad.attacks.SignFlip([3])
+    attacked = linear_fit(sim, net, ad.DFL(), step=STEP, rounds=30, attack=lie).check(sim.abnormal, sim.theta0)
     for report, place, why in (
-        (median, "Theorem 2", "this fit took medians"),
+        (median, "Theorem 2", "this fit did something else"),
+        (extra, "Theorem 2", "this fit did something else"),
+        (attacked, "Theorem 2", "this fit did something else"),
         (median, "Theorem 3", "no lambda"),
         (plain, "Theorem 3", "no lambda"),
         (plain, "Corollary 1", "no lambda"),

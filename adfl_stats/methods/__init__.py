@@ -3,6 +3,29 @@
 from adfl_stats.methods._base import Method, Outcome
 from adfl_stats.methods.adaptive import ADFL
 from adfl_stats.methods.bridge import Bridge
+from adfl_stats.methods.clipped_gossip import ClippedGossip
 from adfl_stats.methods.dfl import DFL
+from adfl_stats.methods.geometric_median import GeometricMedian
+from adfl_stats.methods.pruning import IOS, NNA
+from adfl_stats.methods.slbrn import SLBRN
+from adfl_stats.methods.tracking import Extra, GradientTracking
+from adfl_stats.methods.ubar import UBAR
+from adfl_stats.methods.yardsticks import Local, Oracle
 
-__all__ = ["ADFL", "DFL", "Bridge", "Method", "Outcome"]
+__all__ = [
+    "ADFL",
+    "DFL",
+    "IOS",
+    "NNA",
+    "SLBRN",
+    "UBAR",
+    "Bridge",
+    "ClippedGossip",
+    "Extra",
+    "GeometricMedian",
+    "GradientTracking",
+    "Local",
+    "Method",
+    "Oracle",
+    "Outcome",
+]

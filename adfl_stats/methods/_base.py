@@ -10,10 +10,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from adfl_stats._validation import float64_array, listing
-from adfl_stats.engine import Plan, Run
+from adfl_stats.engine import Plan, Run, iterate
+from adfl_stats.exchange import Scheme
 from adfl_stats.problem import ClientSteps, Problem
 
-__all__ = ["Method", "Outcome", "initial_estimates"]
+__all__ = [
+    "Method",
+    "Outcome",
+    "check_neighbours",
+    "check_undirected",
+    "initial_estimates",
+    "one_way_pair",
+    "run_scheme",
+]
 
 Array = NDArray[np.float64]
 
@@ -57,6 +66,51 @@ class Method(Protocol):
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Estimate every client's parameters."""
+
+
+def run_scheme(
+    method: Any, scheme: Scheme, problem: Problem, plan: Plan, *, smooth: bool = False, **details: Any
+) -> Outcome:
+    """Run a scheme with the same trust in every client, from the method's `init`."""
+    theta, start, runs = initial_estimates(method.init, problem, plan)
+    steps = problem.steps(np.ones(problem.M))
+    run = iterate(problem, theta, steps, plan, scheme=scheme, label=method.name)
+    return Outcome(run.theta, steps, [*runs, run], {"start": start, **details}, smooth=smooth, initial=theta)
+
+
+def check_neighbours(problem: Problem, name: str, least: int, reason: str) -> None:
+    """Raise ValueError naming the clients that hear fewer than `least` others."""
+    W = problem.network.W
+    counts = np.diff(W.indptr) - (W.diagonal() > 0)
+    few = counts < least
+    if few.any():
+        raise ValueError(
+            f"{name} needs at least {least} neighbours for every client ({reason}); {int(few.sum())} hear fewer: "
+            f"{listing(problem.data.labels[few])}. Let them listen to more clients, or expect fewer bad ones"
+        )
+
+
+def one_way_pair(problem: Problem) -> tuple[Any, Any] | None:
+    """Return two clients of which one hears the other and is not heard by it, or None on undirected networks."""
+    pattern = (problem.network.W > 0).astype(np.int8)
+    rows, columns = (pattern - pattern.T).nonzero()
+    return (problem.data.labels[rows[0]], problem.data.labels[columns[0]]) if len(rows) else None
+
+
+def check_undirected(problem: Problem, name: str, *, weights: bool) -> None:
+    """Raise ValueError unless neighbours hear each other, and (`weights`) with equal weights."""
+    pair = one_way_pair(problem)
+    if pair is not None:
+        raise ValueError(
+            f"{name} needs an undirected network; here one of {listing(pair)} hears the other and is not heard by it. "
+            "Add the missing edges, or take a method for directed networks, such as ad.DFL()"
+        )
+    W = problem.network.W
+    if weights and abs(W - W.T).max() > 1e-12:
+        raise ValueError(
+            f"{name} needs symmetric weights, so that rows and columns of W sum to one; here they differ by up to "
+            f"{abs(W - W.T).max():.3g}. Use net.metropolis()"
+        )
 
 
 def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, str, list[Run]]:

@@ -5,46 +5,74 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from adfl_stats._validation import one_of
-from adfl_stats.engine import Plan, iterate
-from adfl_stats.methods._base import Outcome, initial_estimates
+from adfl_stats._validation import one_of, whole_number
+from adfl_stats.engine import Plan
+from adfl_stats.exchange import Scheme
+from adfl_stats.methods._base import Outcome, check_neighbours, run_scheme
 from adfl_stats.problem import Problem
+from adfl_stats.rules import Rule
 
 __all__ = ["Bridge"]
+
+LETTERS = {"median": "M", "trimmed": "T", "krum": "K", "bulyan": "B"}
 
 
 @dataclass(frozen=True, eq=False)
 class Bridge:
-    """BRIDGE-M of Fang, Yang & Bajwa (2022): a client takes the coordinate-wise median.
+    """BRIDGE of Fang, Yang & Bajwa (2022, IEEE TSIPN): a client screens what it hears.
 
-    The pool is what the client hears and its own estimate; an even pool has the midpoint of the two
-    middle values as its median. The gradient is taken at the median, as in the other methods here.
-    It works on directed networks and needs a majority of good clients in most neighbourhoods.
+    The pool is what the client hears and its own estimate. The gradient is taken at the screened point,
+    as in the other methods here (the authors print it at the client's own estimate; their code does as
+    we do). It works on directed networks and needs a majority of good clients in most neighbourhoods.
+
+    - "median" (BRIDGE-M): the median of each coordinate; an even pool has the midpoint of the two middle
+      values.
+    - "trimmed" (BRIDGE-T): of each coordinate the neighbours' b largest and b smallest values are
+      dropped, and the rest averaged with the client's own. Needs 2 b + 1 neighbours.
+    - "krum" (BRIDGE-K): the estimate of the pool with the least sum of squared distances to its
+      nearest others, all but b + 2 of the pool. Needs b + 3 neighbours.
+    - "bulyan" (BRIDGE-B): Krum picks all but 2 b of the pool, one after the other, and of each coordinate
+      of the picks the b largest and b smallest values are dropped. Needs max(4 b, 3 b + 2) neighbours.
 
     Parameters
     ----------
-    rule : {"median"}
+    rule : {"median", "trimmed", "krum", "bulyan"}
         The rule of combination.
+    b : int or None
+        The largest number of bad neighbours of any client, which the user must know; the median does
+        without and ignores it.
     init : array, results, method or None
         Where to begin; see `ADFL`.
     """
 
     rule: str = "median"
+    b: int | None = None
     init: Any = None
 
     def __post_init__(self) -> None:
-        one_of(self.rule, "rule", ("median",))
+        one_of(self.rule, "rule", tuple(LETTERS))
+        if self.b is not None:
+            whole_number(self.b, "b", 0)
+        elif self.rule != "median":
+            raise ValueError(
+                f"b is None; rule {self.rule!r} must know how many neighbours of a client may be bad. "
+                "Give b, or use rule 'median', which does without"
+            )
 
     @property
     def name(self) -> str:
         """Shown in summaries."""
-        return "BRIDGE-M"
+        return f"BRIDGE-{LETTERS[self.rule]}"
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
-        """Run the recursion with medians in the place of means."""
-        theta, name, runs = initial_estimates(self.init, problem, plan)
-        steps = problem.steps(np.ones(problem.M))
-        run = iterate(problem, theta, steps, plan, median=True, label=self.name)
-        return Outcome(run.theta, steps, [*runs, run], {"start": name}, smooth=False, initial=theta)
+        """Run the recursion with the rule in the place of the mean."""
+        if self.rule == "median":
+            return run_scheme(self, Scheme(Rule("median"), schedule="phases"), problem, plan, rule=self.rule)
+        b = self.b or 0
+        least, formula = {
+            "trimmed": (2 * b + 1, "2b + 1"),
+            "krum": (b + 3, "b + 3"),
+            "bulyan": (max(4 * b, 3 * b + 2), "max(4b, 3b + 2)"),
+        }[self.rule]
+        check_neighbours(problem, self.name, least, f"{formula} at b = {b}")
+        return run_scheme(self, Scheme(Rule(self.rule, b), schedule="phases"), problem, plan, rule=self.rule, b=b)

@@ -43,7 +43,7 @@ class Constants:
         Whether A and theta_0 are the user's; whether flat_m is exact (from data) at theta_0.
     equal_sizes, balanced, smooth, preconditioned : bool
         Whether all clients have n rows; whether steps make up for an unbalanced network; whether the fit
-        solves a weighted estimating equation, as the theorems assume; whether it ran in coordinates in
+        was one of equation (4.1), which the theorems are about; whether it ran in coordinates in
         which the pooled curvature is about one.
     varrho : float
         |A| / M.
@@ -182,7 +182,7 @@ class Constants:
             exact=truth is not None and data is not None,
             equal_sizes=bool(fit.sizes.min() == fit.sizes.max()),
             balanced=bool(fit.details.get("balance")) and not fit.network.is_doubly_stochastic,
-            smooth=not math.isnan(fit.error.optimisation),
+            smooth=fit.weighted,
             preconditioned=fit.preconditioned,
             varrho=float(mask.mean()),
             rho=1.0 if abs(fit.network.rho - 1.0) < ROUNDING else fit.network.rho,

@@ -25,8 +25,6 @@ __all__ = ["Rates", "rates_of"]
 
 Array = NDArray[np.float64]
 
-# The methods whose rounds are a weighted mean and a gradient step.
-LINEAR = ("DFL", "weighted DFL", "aDFL")
 # Distances to the limit are followed until this share of the first is left, over at most so many rounds.
 SHOWN, MOST_ROUNDS, POINTS = 1e-6, 3000, 150
 
@@ -175,9 +173,10 @@ def rates_of(problem: Problem, fit: Fit) -> Rates:
 
 def _steps_of(problem: Problem, fit: Fit) -> ClientSteps:
     """Return trust and steps of the fit's last stage, after a check that it is a fit of this problem."""
-    if fit.method not in LINEAR:
+    if not fit.weighted:
+        under = " under attack" if "attack" in fit.details else ""
         raise ValueError(
-            f"res was fitted by {fit.method}, which is not a weighted mean and a gradient step; "
+            f"res was fitted by {fit.method}{under}, which is not a weighted mean and a gradient step; "
             "rates are for fits by ad.DFL or ad.ADFL"
         )
     steps = problem.steps(fit.weights, balance=bool(fit.details.get("balance")))

@@ -261,7 +261,7 @@ def corollary1(c: Constants) -> list[Check]:
     return [line if not math.isnan(c.lam) else _aside(line, _NO_LAMBDA)]
 
 
-_NO_MEANS = "The theorem is about weighted means; this fit took medians."
+_NO_MEANS = "The theorem is about weighted means and gradient steps; this fit did something else."
 _NO_LAMBDA = "This method has no lambda: its weights are not adaptive."
 
 

@@ -1,0 +1,89 @@
+"""ClippedGossip: a neighbour may pull a client only so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from adfl_stats._clients import abnormal_mask
+from adfl_stats._validation import in_interval, one_of
+from adfl_stats.engine import Plan
+from adfl_stats.exchange import Scheme
+from adfl_stats.methods._base import Outcome, run_scheme
+from adfl_stats.problem import Problem
+from adfl_stats.rules import Rule
+
+__all__ = ["ClippedGossip"]
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedGossip:
+    """ClippedGossip of He, Karimireddy & Jaggi (2022, arXiv 2202.01545): self-centred clipping.
+
+    A client at x_m that hears x_k moves to x_m + sum_k w_mk clip(x_k - x_m, tau_m), where clip shortens a
+    vector to the length tau_m. Without a bound this is gossip with W. A client to which W gives no weight
+    of its own joins its d neighbours as one of d + 1. The original adapts first and combines then; in
+    other words, its estimates are those of here half a round later. Its heavy ball is left out: gradients
+    are exact here.
+
+    Its analysis is for undirected networks with symmetric weights (``net.metropolis()``); on directed ones
+    it runs, without that guarantee. Radii are lengths in units of the coefficients.
+
+    Parameters
+    ----------
+    radius : float or {"second", "declared", "known"}
+        A given length (``numpy.inf`` clips nothing); or, each round and for each client, the second
+        largest distance to a neighbour (the largest where there is one, the authors' rule without
+        parameters); or sqrt(sum_k w_mk r_k^2 / delta) over the closest of the pool, those that are left
+        when the farthest with together at least the weight `delta` are set aside; or the same over the
+        neighbours that are not in `abnormal`, delta being the weight of those that are (the radius of the
+        theory, which nobody knows).
+    delta : float or None
+        For "declared": the weight that bad neighbours may have, in [0, 1).
+    abnormal : labels, indices, mask or None
+        For "known": the bad clients.
+    init : array, results, method or None
+        Where to begin; see `ADFL`.
+    """
+
+    radius: Any = "second"
+    delta: float | None = None
+    abnormal: Any = None
+    init: Any = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.radius, str):
+            # Infinity is a radius, and no finite number.
+            if not (isinstance(self.radius, float) and self.radius == np.inf):
+                in_interval(self.radius, "radius", 0.0, np.inf, open_low=True)
+        else:
+            one_of(self.radius, "radius", ("second", "declared", "known"))
+        for name, wanted in (("delta", "declared"), ("abnormal", "known")):
+            given = getattr(self, name) is not None
+            if given != (self.radius == wanted):
+                raise ValueError(
+                    f"{name} is {'given' if given else 'None'} with radius={self.radius!r}; radius={wanted!r} wants "
+                    f"{name}, the others do not"
+                )
+        if self.delta is not None:
+            in_interval(self.delta, "delta", 0.0, 1.0, open_high=True)
+
+    @property
+    def name(self) -> str:
+        """Shown in summaries."""
+        return "ClippedGossip"
+
+    def estimate(self, problem: Problem, plan: Plan) -> Outcome:
+        """Run the recursion with clipped differences."""
+        if self.radius == "second":
+            rule = Rule("clip-second")
+        elif self.radius == "declared":
+            rule = Rule("clip-declared", value=float(self.delta or 0.0))
+        elif self.radius == "known":
+            rule = Rule("clip-known", bad=abnormal_mask(self.abnormal, problem.data.labels))
+        else:
+            rule = Rule("clip", value=float(self.radius))
+        radius = self.radius if isinstance(self.radius, str) else float(self.radius)
+        return run_scheme(self, Scheme(rule, schedule="phases"), problem, plan, radius=radius)

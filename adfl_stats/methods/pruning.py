@@ -1,0 +1,75 @@
+"""IOS and NNA: drop the farthest neighbours, average the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from adfl_stats._validation import whole_number
+from adfl_stats.engine import Plan
+from adfl_stats.exchange import Scheme
+from adfl_stats.methods._base import Outcome, check_neighbours, run_scheme
+from adfl_stats.problem import Problem
+from adfl_stats.rules import Rule
+
+__all__ = ["IOS", "NNA"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Pruning:
+    """What the two have in common: b neighbours are dropped, the weighted mean of the rest is taken.
+
+    A client to which W gives no weight of its own joins its d neighbours as one of d + 1. The client
+    itself is never dropped.
+    """
+
+    b: int
+    init: Any = None
+
+    def __post_init__(self) -> None:
+        whole_number(self.b, "b", 0)
+
+    @property
+    def name(self) -> str:
+        """Shown in summaries."""
+        return type(self).__name__
+
+    def estimate(self, problem: Problem, plan: Plan) -> Outcome:
+        """Run the recursion with the mean of those who are left."""
+        check_neighbours(problem, self.name, self.b + 1, f"b + 1 at b = {self.b}, so that one is left")
+        scheme = Scheme(Rule(self.name.lower(), self.b), schedule="phases")
+        return run_scheme(self, scheme, problem, plan, b=self.b)
+
+
+@dataclass(frozen=True, eq=False)
+class IOS(_Pruning):
+    """Iterative outlier scissor of Wu, Chen & Ling (2023, IEEE TSP).
+
+    b times, the neighbour farthest from the weighted mean of those left, the client among them, is
+    dropped; then the weighted mean is taken. Analysed for undirected networks with symmetric weights
+    (``net.metropolis()``), it runs on directed ones too.
+
+    Parameters
+    ----------
+    b : int
+        The largest number of bad neighbours of any client; b + 1 neighbours are needed.
+    init : array, results, method or None
+        Where to begin; see `ADFL`.
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class NNA(_Pruning):
+    """Nearest neighbour averaging (Farhadkhani, Guerraoui, Gupta, Hoang, Pinot & Stephan 2023, ICML).
+
+    The b neighbours farthest from the client's own estimate are dropped, and the weighted mean of the
+    rest and the client is taken. Analysed for complete networks, and by Gaucher et al. for undirected
+    ones; it runs on directed ones too.
+
+    Parameters
+    ----------
+    b : int
+        The largest number of bad neighbours of any client; b + 1 neighbours are needed.
+    init : array, results, method or None
+        Where to begin; see `ADFL`.
+    """

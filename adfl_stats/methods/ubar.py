@@ -1,0 +1,98 @@
+"""UBAR: trust neighbours that are near and fit the own data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adfl_stats._validation import in_interval
+from adfl_stats.engine import Plan
+from adfl_stats.evaluation import linear_predictor
+from adfl_stats.exchange import Exchange, Scheme, Slope, Update
+from adfl_stats.methods._base import Outcome, check_neighbours, run_scheme
+from adfl_stats.problem import Problem
+from adfl_stats.rules import Rule
+
+__all__ = ["UBAR"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class UBAR:
+    """UBAR of Guo, Zhang, Yu, Xie, Ma, Xiang & Liu (2022, IEEE TCSVT; also called MOZI).
+
+    Of the estimates that a client hears, the share `near` that is nearest to its own is looked at; of
+    these, the ones that fit its own data no worse than its own estimate are averaged (or the one that
+    fits best, if none does), and the client moves to a mean of this and its own estimate. It works on
+    directed networks. A client with bad data judges by bad data: UBAR defends against lying neighbours
+    rather than against its own rows. Every round evaluates losses at the neighbours' estimates and runs
+    in Python; it is slower than the other methods here.
+
+    Parameters
+    ----------
+    near : float
+        The share of neighbours looked at, at most the share of good ones, in (0, 1]. At least one is.
+    own : float
+        The weight of the client's own estimate, in [0, 1).
+    init : array, results, method or None
+        Where to begin; see `ADFL`.
+    """
+
+    near: float = 0.4
+    own: float = 0.5
+    init: Any = None
+
+    def __post_init__(self) -> None:
+        in_interval(self.near, "near", 0.0, 1.0, open_low=True)
+        in_interval(self.own, "own", 0.0, 1.0, open_high=True)
+
+    @property
+    def name(self) -> str:
+        """Shown in summaries."""
+        return "UBAR"
+
+    def estimate(self, problem: Problem, plan: Plan) -> Outcome:
+        """Run the recursion."""
+        check_neighbours(problem, self.name, 1, "it learns from one at least")
+
+        def build(exchange: Exchange, slope: Slope) -> Update:
+            def update(theta: Array, step: float) -> Array:
+                heard = exchange.heard(theta)
+                at = np.stack([self._combined(problem, exchange, heard, m) for m in range(problem.M)])
+                return at - step * slope(at)
+
+            return update
+
+        # The pools of the median: the client's own estimate first, then its neighbours'.
+        scheme = Scheme(Rule("median"), build, schedule="phases")
+        return run_scheme(self, scheme, problem, plan, near=float(self.near))
+
+    def _combined(self, problem: Problem, exchange: Exchange, heard: Array, m: int) -> Array:
+        """Return what client m makes of what it hears."""
+        pool = heard[exchange.indices[exchange.indptr[m] : exchange.indptr[m + 1]]]
+        mine, others = pool[0], pool[1:]
+        distance = np.linalg.norm(others - mine, axis=1)
+        nearest = np.argsort(distance, kind="stable")[: max(1, int(self.near * len(others)))]
+        own, *fits = client_losses(problem, m, np.vstack([mine, others[nearest]]))
+        better = np.array(fits) <= own
+        chosen = nearest[better] if better.any() else nearest[[int(np.argmin(fits))]]
+        return np.asarray(self.own * mine + (1.0 - self.own) * others[chosen].mean(axis=0))
+
+
+def client_losses(problem: Problem, m: int, thetas: Array) -> Array:
+    """Return client m's mean loss at each row of thetas (c, P), up to a term free of it."""
+    data, family = problem.data, problem.family
+    total = np.zeros(len(thetas))
+    for rows in data.blocks(m):
+        y, weight = data.y[rows], data.weights_of(rows)
+        if family.name == "multinomial":
+            losses = [family.loss(linear_predictor(data, family, theta, rows), y) for theta in thetas]
+            total += np.array(losses) @ weight
+        else:
+            eta = thetas @ data.X[rows].T
+            total += family.loss(eta if data.shift is None else eta + data.shift[rows], y) @ weight
+    return total / data.totals[m]

@@ -1,0 +1,129 @@
+"""Speed of the robust rules, as ratios against batched NumPy (sorted pools, Gram matrices).
+
+    python benchmarks/rules.py [--output FILE] [--repeats 7]
+
+One thread; results must agree before a time counts. ByzFL's aggregators, called client by client in the
+same loop, stand beside them where the package is installed.
+"""
+
+from __future__ import annotations
+
+import run  # first: it pins the threads before NumPy is loaded
+
+# isort: split
+import argparse
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import adfl_stats as ad
+from adfl_stats import _kernels
+from adfl_stats.exchange import Exchange
+from adfl_stats.families import Family
+from adfl_stats.problem import Problem
+from adfl_stats.rules import Rule
+
+M, P, STEP, ROUNDS = run.M, run.P, run.STEP, run.ROUNDS
+WANTED = {5: 3.0, 30: 1.5}
+Combine = Callable[[np.ndarray], np.ndarray]
+
+
+def problem(D: int) -> Problem:
+    """Return the Gaussian problem of `run` on a circle of in-degree D."""
+    base = run.problem("gaussian", np.full(M, run.N_ROWS))
+    return Problem(base.data, ad.networks.directed_circle(M, D), Family("gaussian"), "client")
+
+
+def ours(task: Problem, rule: Rule) -> Callable[[], np.ndarray]:
+    """Return a call that does ROUNDS rounds in the kernel."""
+    loss, mixing, steps = task.loss(), Exchange(task, rule).mixing, np.full((M, 1), STEP)
+
+    def call() -> np.ndarray:
+        theta = np.zeros((M, 1, P))
+        _kernels.rounds(mixing, loss, theta, steps, ROUNDS, np.empty((ROUNDS, 1)), np.array([np.inf]), 1)
+        return theta[:, 0]
+
+    return call
+
+
+def in_numpy(task: Problem, combine: Combine) -> Callable[[], np.ndarray]:
+    """Return a call that does the same rounds with a given combine and batched Gram products."""
+    X, y = task.data.X.reshape(M, -1, P), task.data.y.reshape(M, -1)
+    S, b = np.matmul(X.transpose(0, 2, 1), X) / X.shape[1], np.matmul(y[:, None, :], X)[:, 0] / X.shape[1]
+
+    def call() -> np.ndarray:
+        theta = np.zeros((M, P))
+        for _ in range(ROUNDS):
+            at = combine(theta)
+            theta = at - STEP * (np.matmul(S, at[:, :, None])[:, :, 0] - b)
+        return theta
+
+    return call
+
+
+def sorted_pools(pools: np.ndarray, rule: Rule) -> Combine:
+    """Return the rule on pools (M, D + 1) of equal size, by sorting them all at once."""
+    D = pools.shape[1] - 1
+
+    def median(theta: np.ndarray) -> np.ndarray:
+        pool = np.sort(theta[pools], axis=1)
+        return 0.5 * (pool[:, D // 2] + pool[:, (D + 1) // 2])
+
+    def trimmed(theta: np.ndarray) -> np.ndarray:
+        kept = np.sort(theta[pools[:, 1:]], axis=1)[:, rule.count : D - rule.count]
+        return (theta + kept.sum(axis=1)) / (1 + kept.shape[1])
+
+    return median if rule.name == "median" else trimmed
+
+
+def byzfl(pools: np.ndarray, rule: Rule) -> Combine | None:
+    """Return ByzFL's aggregator, one call a client; None where the package is missing."""
+    if importlib.util.find_spec("byzfl") is None:
+        return None
+    from byzfl import Median, TrMean
+
+    if rule.name == "median":
+        each = Median()
+        return lambda theta: np.stack([each(theta[pool]) for pool in pools])
+    each, kept = TrMean(rule.count), pools.shape[1] - 1 - 2 * rule.count
+    return lambda theta: np.stack([(theta[pool[0]] + kept * each(theta[pool[1:]])) / (1 + kept) for pool in pools])
+
+
+def ratio_table(repeats: int) -> list[dict[str, object]]:
+    """Measure every rule and in-degree; a row for each rival."""
+    rows: list[dict[str, object]] = []
+    for D, rule in [(degree, Rule(name, degree // 5)) for degree in WANTED for name in ("median", "trimmed")]:
+        task = problem(D)
+        pools = Exchange(task, rule).indices.reshape(M, D + 1)
+        calls = {"ours": ours(task, rule), "NumPy": in_numpy(task, sorted_pools(pools, rule))}
+        other = byzfl(pools, rule)
+        if other is not None:
+            calls["ByzFL"] = in_numpy(task, other)
+        for call in calls.values():
+            np.testing.assert_allclose(call(), calls["ours"](), rtol=1e-8, atol=1e-10)
+        seconds = run.interleaved(calls, repeats)
+        for name in list(calls)[1:]:
+            ratio = float(np.median(seconds[name] / seconds["ours"]))
+            wanted = f">= {WANTED[D]:g}" if name == "NumPy" else "-"
+            rows.append({"work": f"{rule.name}, D = {D}: {name} / ours", "ratio": ratio, "wanted": wanted})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, help="write the table as JSON")
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    rows = ratio_table(options.repeats)
+    print(f"M = n = {M}, p = {P}, Gram matrices, one thread, {_kernels.instruction_set()} at a time")
+    for row in rows:
+        print(f"{row['work']:<46} {row['ratio']:6.2f}   wanted {row['wanted']}")
+    if options.output:
+        options.output.write_text(json.dumps({"rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
