@@ -215,10 +215,6 @@ class ClientData:
             name with ``.adfl`` added. It may be deleted once the data are no longer in use.
         progress : bool
             Show a progress bar (tqdm).
-
-        Examples
-        --------
-        >>> data = ClientData.from_parquet("stays.parquet", "died ~ age + C(ward)", "hospital")  # doctest: +SKIP
         """
         from adfl_stats._conversion import Request
         from adfl_stats._parquet import client_data

@@ -194,7 +194,7 @@ def growth(repeats: int) -> list[Row]:
 
 @section
 def many_clients(_: int) -> list[Row]:
-    """A whole fit of 10^5 clients of 5 to 50 rows, once: seconds of the processor; Python's share would show."""
+    """A fit of 10^5 clients of 5 to 50 rows, once, in seconds of the processor: a loop over clients would show."""
     task = problem("binomial", np.random.default_rng(3).integers(5, 51, 100_000), p=10)
     made: list = []
     steps = {
