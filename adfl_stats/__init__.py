@@ -26,6 +26,7 @@ from adfl_stats.methods import ADFL, DFL, Bridge
 from adfl_stats.model import DecentralizedGLM
 from adfl_stats.network import Network
 from adfl_stats.results import Results
+from adfl_stats.screening import Screening, screen
 from adfl_stats.storage import load
 from adfl_stats.theory import check_network
 
@@ -47,10 +48,12 @@ __all__ = [
     "Network",
     "NetworkWarning",
     "Results",
+    "Screening",
     "check_network",
     "load",
     "networks",
     "plots",
+    "screen",
     "simulate",
     "theory",
 ]

@@ -22,7 +22,7 @@ LAYERS = [
     {"_spectrum"},
     {"network", "data", "families", "simulate"},
     {"networks", "diagnostics", "evaluation", "_reference"},
-    {"problem"},
+    {"problem", "evidence"},
     {"accuracy"},
     {"engine"},
     {"methods._base", "fit"},
@@ -38,7 +38,7 @@ LAYERS = [
     {"theory.outlook"},
     {"theory.advice"},
     {"theory"},
-    {"contrasts", "prediction"},
+    {"contrasts", "prediction", "screening"},
     {"results"},
     {"model", "plots", "storage", "summary"},
     {""},
@@ -48,7 +48,7 @@ LAYERS = [
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
 # Methods of the results that hand over to a module above them, and import it when they are called.
-UPWARD = {("results", "storage"), ("results", "summary")}
+UPWARD = {("results", "storage"), ("results", "summary"), ("screening", "plots")}
 
 
 def module_name(path):
