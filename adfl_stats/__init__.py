@@ -25,6 +25,7 @@ from adfl_stats.errors import (
 from adfl_stats.methods import ADFL, DFL, Bridge
 from adfl_stats.model import DecentralizedGLM
 from adfl_stats.network import Network
+from adfl_stats.oracle import OracleComparison
 from adfl_stats.results import Results
 from adfl_stats.screening import Screening, screen
 from adfl_stats.storage import load
@@ -47,6 +48,7 @@ __all__ = [
     "DivergenceError",
     "Network",
     "NetworkWarning",
+    "OracleComparison",
     "Results",
     "Screening",
     "check_network",

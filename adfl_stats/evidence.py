@@ -143,14 +143,14 @@ def _row_forms(data: ClientData, family: Family, theta: Array, m: int, factor: A
     """Return the peaks and the mirror statistic of client m."""
     halves = np.zeros((2, factor.shape[1]))
     expected = peak = 0.0
-    by_output = factor.reshape(family.outputs, -1, factor.shape[1])
+    by_output = factor.reshape(family.outputs, data.X.shape[1], factor.shape[1])
     for rows in data.blocks(m):
         X, y, weight = data.X[rows], data.y[rows], data.weights_of(rows)
         eta = linear_predictor(data, family, theta, rows)
         residual = (family.residual(eta, y) * (weight if eta.ndim == 1 else weight[:, None])).reshape(len(y), -1)
         information = (weight * family.information(eta).T).T.reshape(len(y), family.outputs, family.outputs)
         along = [X @ part for part in by_output]
-        scores = sum(r[:, None] * z for r, z in zip(residual.T, along, strict=True))
+        scores = np.add.reduce([r[:, None] * z for r, z in zip(residual.T, along, strict=True)])
         halves += scores[::2].sum(axis=0), scores[1::2].sum(axis=0)
         peak += float(np.square(np.einsum("ij,ij->i", scores, scores)).sum())
         gram = np.stack([[np.einsum("ij,ij->i", z, other) for other in along] for z in along], axis=-1)
