@@ -7,9 +7,11 @@ weights and dispersion, however many parameters there are. In general its varian
     2 r_m + kappa L_m,
 
 where r_m is its degrees of freedom, L_m a sum of squared leverages and kappa the excess kurtosis of the rows'
-scores, so the reference is the F distribution whose first degrees of freedom, 2 r_m^2 / variance, give it that
-variance. The dispersion phi and kappa belong to all clients: a client's own residuals must not set its own
-scale. They are found over the clients that are not suspicious, starting from medians over clients.
+scores, and the dispersion is estimated besides. The reference is the F distribution with r_m degrees of freedom
+whose second degrees of freedom give it that variance: scores of small clients have heavy tails, and so has it.
+(A gamma distribution of the same variance is too light beyond its .99 quantile, where flags are decided.)
+The dispersion phi and kappa belong to all clients: a client's own residuals must not set its own scale. They
+are found over the clients that are not suspicious, starting from medians over clients.
 """
 
 from __future__ import annotations
@@ -48,10 +50,9 @@ class Null:
         phi, over the clients that are not suspicious; at least one where the family has none to estimate.
     kurtosis : float
         kappa, the excess kurtosis of the rows' scores.
-    inner : ndarray (M,)
-        First degrees of freedom of the F distribution that a statistic over its mean is held against.
-    outer : float
-        Second degrees of freedom, those of the dispersion; infinite where it is not estimated.
+    inner, outer : ndarray (M,)
+        Degrees of freedom of the F distribution that a statistic over its mean is held against, after it
+        has been scaled to mean one.
     p_values : ndarray (M,)
         Of the clients' statistics.
     """
@@ -59,14 +60,12 @@ class Null:
     dispersion: float
     kurtosis: float
     inner: Array
-    outer: float
+    outer: Array
     p_values: Array
 
     def quantile(self, level: float) -> Array:
         """Return what a normal client's statistic over its mean stays below with probability `level`, (M,)."""
-        if np.isinf(self.outer):
-            return np.asarray(stats.chi2.ppf(level, self.inner) / self.inner)
-        return np.asarray(stats.f.ppf(level, self.inner, self.outer))
+        return np.asarray(stats.f.ppf(level, self.inner, self.outer) * (1.0 - 2.0 / self.outer))
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,15 +234,13 @@ def _null(fit: Fit, scale: float, peak: float, df: float) -> Null:
     # Kurtosis is at least -2. A normal e_i has E e_i^2 = 3, of which the excess is one third.
     kurtosis = max(3.0 * peak / max(dispersion, scale) ** 2 - 3.0, -2.0)
     rank = np.maximum(found.rank, 1)
-    variance = np.maximum(2.0 * rank + kurtosis * found.expected_peak / 3.0, 0.02 * rank)
-    inner = 2.0 * rank**2 / variance
-    ratio = found.statistic / (dispersion * rank)
-    if fit.family.estimates_scale:
-        outer = 2.0 * df / max(2.0 + kurtosis, 0.02)
-        p_values = stats.f.sf(ratio, inner, outer)
-    else:
-        outer, p_values = np.inf, stats.chi2.sf(ratio * inner, inner)
-    return Null(dispersion, kurtosis, inner, outer, np.where(found.rank > 0, p_values, 1.0))
+    # Light tails are not counted on: the statistic's own are then not as light as its variance says.
+    heavy = max(kurtosis, 0.0)
+    excess = heavy * found.expected_peak / (3.0 * rank**2) + fit.family.estimates_scale * (2.0 + heavy) / df
+    # F with r and d degrees of freedom, scaled to mean one, has variance 2 / r + excess for this d.
+    outer = 4.0 + (2.0 * rank + 4.0) / np.maximum(rank * excess, 1e-8)
+    p_values = stats.f.sf(found.statistic / (dispersion * rank) / (1.0 - 2.0 / outer), rank, outer)
+    return Null(dispersion, kurtosis, rank, outer, np.where(found.rank > 0, p_values, 1.0))
 
 
 def _mirror_limit(mirror: Array, q: float) -> float:
