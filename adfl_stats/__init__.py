@@ -39,7 +39,9 @@ from adfl_stats.methods import (
 )
 from adfl_stats.model import DecentralizedGLM
 from adfl_stats.network import Network
+from adfl_stats.oracle import OracleComparison
 from adfl_stats.results import Results
+from adfl_stats.screening import Screening, screen
 from adfl_stats.storage import load
 from adfl_stats.theory import check_network
 
@@ -70,12 +72,15 @@ __all__ = [
     "Network",
     "NetworkWarning",
     "Oracle",
+    "OracleComparison",
     "Results",
+    "Screening",
     "attacks",
     "check_network",
     "load",
     "networks",
     "plots",
+    "screen",
     "simulate",
     "theory",
 ]

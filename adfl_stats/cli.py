@@ -76,6 +76,8 @@ def _fit(options: argparse.Namespace) -> None:
     method = ad.DFL() if options.method == "dfl" else ad.ADFL(lam=options.lam, stages=options.stages, balance=True)
     res = model.fit(method, progress=sys.stderr.isatty())
     print(res.summary())
+    if options.screen is not None:
+        print(f"\n{ad.screen(res, options.screen)}")
     if options.clients:
         res.clients().to_csv(options.clients)
     if options.save:
@@ -106,6 +108,10 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--lam", type=float, help="lambda of aDFL; chosen by default")
     fit.add_argument("--stages", type=int, default=3, help="stages of aDFL (default 3)")
     fit.add_argument("--missing", choices=("raise", "drop"), default="raise", help="rows with missing values")
+    fit.add_argument(
+        "--screen", metavar="Q", type=float, nargs="?", const=0.1,
+        help="print which clients are flagged as abnormal, at the false discovery rate Q (default 0.1)",
+    )  # fmt: skip
     fit.add_argument("--save", metavar="FILE", help="write the results (.npz)")
     fit.add_argument("--clients", metavar="FILE", help="write the table of clients (CSV)")
     fit.add_argument("--html", metavar="FILE", help="write the summary as HTML")

@@ -13,6 +13,7 @@ from adfl_stats._batches import row_blocks, row_clients
 from adfl_stats.accuracy import NumericalError
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import Evaluation, linear_predictor
+from adfl_stats.evidence import Evidence
 from adfl_stats.families import Family
 from adfl_stats.network import Network
 
@@ -66,6 +67,7 @@ class Fit:
     weights: Array
     total_weights: Array
     evaluation: Evaluation
+    evidence: Evidence
     error: NumericalError
     tolerance: float
     trace: pd.DataFrame

@@ -21,6 +21,7 @@ from adfl_stats.data import ClientData
 from adfl_stats.engine import Plan, Run
 from adfl_stats.errors import ConvergenceWarning, NetworkWarning
 from adfl_stats.evaluation import evaluate
+from adfl_stats.evidence import gather_evidence
 from adfl_stats.families import Family, resolve_family
 from adfl_stats.fit import Fit, Start, goodness
 from adfl_stats.methods import ADFL, Method, Outcome
@@ -278,6 +279,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
         weights=steps.weights,
         total_weights=steps.totals,
         evaluation=found,
+        evidence=gather_evidence(data, family, params, steps.totals, found, smooth=outcome.smooth),
         error=error,
         tolerance=plan.tolerance,
         trace=trace[["run", "round", "step", "moved", "consensus"]],

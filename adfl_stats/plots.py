@@ -13,9 +13,10 @@ from adfl_stats.network import Network
 
 if TYPE_CHECKING:
     from adfl_stats.results import Results
+    from adfl_stats.screening import Screening
     from adfl_stats.theory.rates import Rates
 
-__all__ = ["clients", "network", "rates", "spectrum", "trace"]
+__all__ = ["clients", "network", "rates", "screening", "spectrum", "trace"]
 
 TRUSTED, DOUBTED, QUIET = "#2b6ca3", "#c0392b", "#8a8a8a"
 MOST_DRAWN, MOST_NAMED, MOST_EIGENVALUES = 500, 40, 1000
@@ -247,6 +248,57 @@ def rates(rates: Rates, ax: Any = None) -> Any:
     ax.plot(at, bound, color=DOUBTED, lw=1.0, label=f"{rates.place}: {rates.bound:.5g}")
     ax.set(xlabel="round", ylabel="root mean square distance", yscale="log")
     ax.legend(frameon=False)
+    return _plain(ax)
+
+
+def screening(screened: Screening, ax: Any = None) -> Any:
+    """Draw the clients one above the other, the most suspicious on top.
+
+    A point is the client's score statistic over its mean under the model, on a log scale; the grey line
+    behind it is where 95 % of clients that follow the model have theirs. With the mirror statistic, the points
+    are that statistic, which such clients have on both sides of zero alike.
+
+    Parameters
+    ----------
+    screened : Screening
+        What ``adfl_stats.screen(res)`` returned.
+    ax : matplotlib axes, optional
+        Where to draw; without it the figure grows with the clients. Names are left out where they would
+        overlap.
+    """
+    table = screened.to_frame()
+    ax = _axes(ax, (7.0, float(np.clip(1.4 + 0.13 * len(table), 3.0, 14.0))))
+    mirror = screened.method == "mirror"
+    value = np.asarray(table["mirror"] if mirror else table["statistic"] / np.maximum(table["df"], 1))
+    order = np.argsort(value, kind="stable")
+    value, flagged, place = value[order], table["flagged"].to_numpy()[order], np.arange(len(table))
+    if mirror:
+        ax.axvline(0, color=QUIET, lw=0.8)
+        ax.set_xscale("symlog", linthresh=float(np.median(np.abs(value))) or 1.0)
+        ax.set_xlabel("mirror statistic")
+    else:
+        low, high = (screened.null.quantile(level)[order] for level in (0.025, 0.975))
+        ax.hlines(place, low, high, color=QUIET, alpha=0.45, lw=2.0, label="95 % under the model")
+        value = np.maximum(value, 0.5 * low.min())
+        ax.set(xscale="log", xlabel="score statistic / its mean under the model")
+    for mask, colour, text in (
+        (flagged, DOUBTED, f"flagged at q = {screened.q:g}"),
+        (~flagged, TRUSTED, "not flagged"),
+    ):
+        ax.scatter(value[mask], place[mask], s=16, color=colour, label=f"{text} ({int(mask.sum())})", zorder=3)
+    ax.set_ylim(-1, len(table))
+    width, height = (
+        size * share for size, share in zip(ax.figure.get_size_inches(), ax.get_position().size, strict=True)
+    )
+    room = 72.0 * height / (len(table) + 1)
+    if room >= 6.0:
+        ax.set_yticks(place, [str(name) for name in table.index[order]], fontsize=min(0.85 * room, 9.0))
+        ax.tick_params(axis="y", length=0)
+    else:
+        ax.set(yticks=[], ylabel="clients, by statistic")
+    # Above the axes: clients fill the rest from corner to corner.
+    columns = 3 if width > 5.0 else 1
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, fontsize="small")
     return _plain(ax)
 
 

@@ -18,7 +18,9 @@ from adfl_stats.accuracy import sandwich
 from adfl_stats.data import ClientData
 from adfl_stats.fit import Fit
 from adfl_stats.network import Network
+from adfl_stats.oracle import OracleComparison, compare_with_oracle
 from adfl_stats.prediction import Prediction, design_for
+from adfl_stats.screening import screen_fit
 from adfl_stats.theory import Report
 from adfl_stats.theory.audit import audit
 
@@ -256,10 +258,14 @@ class Results:
 
         n : rows; gradient : norm of its gradient at `params`; score, df : Rao's score statistic
         n_m g' I_m^+ g / phi there, about chi-square with df degrees of freedom for a client that
-        follows the model; weight : omega_m; influence : share of the network's consensus, M pi_m;
-        distance : root mean square distance of its estimate from `params`, in standard errors.
+        follows the model; p_value : of the calibrated test (`adfl_stats.screen`); flagged : whether that
+        calls the client abnormal at a false discovery rate of .1; weight : omega_m; shift : how far the
+        estimate would move without the client, for the coefficient that moves most, in standard errors;
+        influence : share of the network's consensus, M pi_m; distance : root mean square distance of its
+        estimate from `params`, in standard errors.
         """
         fit = self._fit
+        screened = screen_fit(fit).to_frame()
         unit = np.sqrt(np.diag(sandwich(fit.evaluation.hessian, fit.evaluation.meat)[1]))
         apart = (self.client_params - self.params) / unit
         return pd.DataFrame(
@@ -268,7 +274,10 @@ class Results:
                 "gradient": np.linalg.norm(fit.evaluation.gradients, axis=1),
                 "score": fit.evaluation.scores,
                 "df": fit.evaluation.ranks,
+                "p_value": screened["p_value"].to_numpy(),
+                "flagged": screened["flagged"].to_numpy(),
                 "weight": fit.weights,
+                "shift": screened["shift"].to_numpy(),
                 "influence": fit.network.n_clients * fit.network.influence.to_numpy(),
                 "distance": np.sqrt((apart**2).mean(axis=1)).to_numpy(),
             },
@@ -290,6 +299,18 @@ class Results:
             The true parameter of the normal clients. Without it the estimate stands in.
         """
         return audit(self._fit, self.data, abnormal, theta0)
+
+    def oracle(self, abnormal: Any, *, data: ClientData | None = None) -> OracleComparison:
+        """Set this fit beside the oracle, the pooled and the local estimates.
+
+        Parameters
+        ----------
+        abnormal : labels, indices or boolean mask
+            The set A of abnormal clients, as in `check`. The oracle pools the rows of all others.
+        data : ClientData, optional
+            ``model.data``; not needed where the fit kept them (``keep_data=True``).
+        """
+        return compare_with_oracle(self._fit, self.data if data is None else data, abnormal)
 
     def summary(self, alpha: float = 0.05) -> Any:
         """Return a statsmodels `Summary`: text, HTML, LaTeX and CSV."""

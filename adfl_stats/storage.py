@@ -15,6 +15,7 @@ from scipy import sparse
 
 from adfl_stats.accuracy import NumericalError
 from adfl_stats.evaluation import Evaluation
+from adfl_stats.evidence import Evidence
 from adfl_stats.families import Family
 from adfl_stats.fit import Fit, Start
 from adfl_stats.network import Network
@@ -22,7 +23,7 @@ from adfl_stats.results import Results
 
 __all__ = ["load", "save"]
 
-FORMAT = 1
+FORMAT = 2
 _ARRAYS = ("theta", "weights", "total_weights", "sizes")
 _WORDS = (
     "method", "details", "tolerance", "solver", "step", "rounds", "total_rounds", "columns", "classes",
@@ -34,6 +35,7 @@ def save(fit: Fit, path: str | PathLike[str]) -> None:
     """Write a fit to `path` (a name without ``.npz`` gets it, here and in `load`)."""
     arrays = {name: getattr(fit, name) for name in _ARRAYS}
     arrays |= {f"evaluation.{part.name}": np.asarray(getattr(fit.evaluation, part.name)) for part in fields(Evaluation)}
+    arrays |= {f"evidence.{part.name}": getattr(fit.evidence, part.name) for part in fields(Evidence)}
     arrays |= {f"start.{part.name}": np.asarray(getattr(fit.start, part.name)) for part in fields(Start)}
     W = fit.network.W
     arrays |= {"W.data": W.data, "W.indices": W.indices, "W.indptr": W.indptr}
@@ -80,6 +82,7 @@ def load(path: str | PathLike[str]) -> Results:
         family=Family(**words["family"]),
         network=Network._of(W, labels),
         evaluation=Evaluation(**(pieces | {"scale": float(pieces["scale"])})),
+        evidence=Evidence(**{part.name: arrays[f"evidence.{part.name}"] for part in fields(Evidence)}),
         error=NumericalError(**words["error"]),
         start=Start(arrays["start.centre"], float(arrays["start.spread"]), float(arrays["start.reach"])),
         labels=labels,

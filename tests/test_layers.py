@@ -24,12 +24,12 @@ LAYERS = [
     {"networks", "_batches", "_conversion", "_reference"},
     {"_parquet", "diagnostics", "moments"},
     {"evaluation"},
-    {"problem"},
+    {"problem", "evidence"},
     {"accuracy"},
     {"exchange"},
     {"engine"},
     {"limit"},
-    {"methods._base", "fit"},
+    {"methods._base", "fit", "newton"},
     {"methods.dfl", "methods.bridge", "methods.clipped_gossip", "methods.geometric_median", "methods.pruning"},
     {"methods.adaptive", "methods.tracking", "methods.ubar", "methods.yardsticks"},
     {"methods.slbrn"},
@@ -43,7 +43,7 @@ LAYERS = [
     {"theory.outlook"},
     {"theory.advice"},
     {"theory"},
-    {"contrasts", "prediction"},
+    {"contrasts", "oracle", "prediction", "screening"},
     {"results"},
     {"model", "plots", "storage", "summary"},
     {""},
@@ -53,7 +53,13 @@ LAYERS = [
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
 # Methods that hand over to a module above their own, and import it when they are called.
-UPWARD = {("data", "_conversion"), ("data", "_parquet"), ("results", "storage"), ("results", "summary")}
+UPWARD = {
+    ("data", "_conversion"),
+    ("data", "_parquet"),
+    ("results", "storage"),
+    ("results", "summary"),
+    ("screening", "plots"),
+}
 
 
 def module_name(path):

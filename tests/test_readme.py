@@ -17,6 +17,13 @@ def test_readme_code_prints_the_readme_table(capsys, tmp_path, monkeypatch):
     printed = {name: values.split() for name, values in ROW.findall(capsys.readouterr().out)}
     assert len(shown) == 5
     assert shown == printed
+    res, sim = space["res"], space["sim"]
+    told = [str(ad.screen(res)), str(res.oracle(sim.abnormal_labels, data=space["model"].data))]
+    known = {line for text in told for line in text.splitlines()}
+    block = README[README.index(">>> ad.screen(res)") : README.index("Each client's gradient")].splitlines()
+    lines = [line for line in block if line and not line.startswith((">>>", "...", "```"))]
+    assert len(lines) == 11
+    assert set(lines) <= known
     monkeypatch.chdir(tmp_path)
     space["frame"].to_parquet("stays.parquet")
     exec(from_disk, space)

@@ -71,6 +71,13 @@ def everything(res):
     found = {name: getattr(res, name) for name in quantities if name != "network"}
     found |= {f"cov {kind}": res.cov_params(kind) for kind in COV_TYPES}
     found |= {name: getattr(res, name)() for name in ("clients", "conf_int", "standard_errors")}
+    for method in ("score", "mirror"):
+        screened = ad.screen(res, method=method)
+        found |= {
+            f"{method} screening": screened.to_frame(),
+            f"{method} text": str(screened),
+            "shifts": screened.shifts,
+        }
     net = res.network
     found |= {f"network.{name}": getattr(net, name) for name in ("indptr", "indices", "weights", "influence", "rho")}
     return found | {"summary": res.summary().as_text(), "check": res.check().to_json(), "repr": repr(res)}
@@ -116,7 +123,9 @@ def test_params_are_the_mean_over_clients(any_res):
 
 def test_client_table(res, frame):
     table = res.clients()
-    assert list(table.columns) == ["n", "gradient", "score", "df", "weight", "influence", "distance"]
+    assert list(table.columns) == [
+        "n", "gradient", "score", "df", "p_value", "flagged", "weight", "shift", "influence", "distance"
+    ]  # fmt: skip
     assert table["n"].to_dict() == frame["client"].value_counts().to_dict()
     mine = frame[frame["client"] == "h2"]
     X = np.column_stack([np.ones(len(mine)), mine[["x1", "x2", "x3"]]])
@@ -221,7 +230,7 @@ def test_file_brings_everything_back_exactly(any_res, tmp_path):
 
 def test_everything_leaves_no_public_method_out():
     asked = {"check", "cov_params", "clients", "conf_int", "standard_errors", "summary"}
-    other = {"t_test", "wald_test", "predict", "get_prediction", "save"}
+    other = {"t_test", "wald_test", "predict", "get_prediction", "save", "oracle"}
     methods = {name for name, value in vars(ad.Results).items() if inspect.isfunction(value) and name[0] != "_"}
     assert methods == asked | other
 

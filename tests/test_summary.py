@@ -148,13 +148,19 @@ def test_fit_command_agrees_with_the_library(tmp_path, capsys):
         "--html",
         str(tmp_path / "s.html"),
     ]
-    assert main([*command, *outputs]) == 0
+    assert main([*command, *outputs, "--screen"]) == 0
     net = ad.Network.from_edges(edges)
     res = ad.DecentralizedGLM.from_formula("readmitted ~ age + treated", frame, "hospital", net, "binomial").fit()
     np.testing.assert_allclose(ad.load(tmp_path / "r.npz").params, res.params, rtol=1e-9)
     np.testing.assert_allclose(pd.read_csv(tmp_path / "c.csv")["weight"], res.clients()["weight"], rtol=1e-6)
     assert "<table" in (tmp_path / "s.html").read_text()
-    assert "std err" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "std err" in printed
+    assert str(ad.screen(res)) in printed
+    assert main([*command, "--screen", "0.5"]) == 0
+    assert "at q = 0.5" in capsys.readouterr().out
+    assert main([*command, "--screen", "2"]) == 2
+    assert "q is 2; it must lie in (0, 1)" in capsys.readouterr().err
 
 
 def test_fit_command_refuses_bad_input_with_one_line(tmp_path, capsys):
