@@ -186,6 +186,8 @@ def screen_fit(fit: Fit, q: float = LEVEL, method: str = "score") -> Screening:
     adjusted = stats.false_discovery_control(null.p_values)
     flagged = adjusted <= q if method == "score" else mirror >= _mirror_limit(mirror, q)
     se = np.sqrt(np.diag(sandwich(fit.evaluation.hessian, fit.evaluation.meat)[1]))
+    # Data without noise have standard errors of zero, and shifts that are rounding.
+    se = np.maximum(se, 1e-10 * (1.0 + np.abs(fit.theta.mean(axis=0))))
     index = fit.labels.rename(fit.client_name)
     table = pd.DataFrame(
         {
