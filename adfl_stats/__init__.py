@@ -36,12 +36,14 @@ from adfl_stats.methods import (
     GradientTracking,
     Local,
     Oracle,
+    TrimmedScores,
 )
 from adfl_stats.model import DecentralizedGLM
 from adfl_stats.network import Network
 from adfl_stats.oracle import OracleComparison
 from adfl_stats.results import Results
 from adfl_stats.screening import Screening, screen
+from adfl_stats.starts import compare_starts
 from adfl_stats.storage import load
 from adfl_stats.theory import check_network
 
@@ -75,8 +77,10 @@ __all__ = [
     "OracleComparison",
     "Results",
     "Screening",
+    "TrimmedScores",
     "attacks",
     "check_network",
+    "compare_starts",
     "load",
     "networks",
     "plots",

@@ -73,7 +73,11 @@ def _fit(options: argparse.Namespace) -> None:
     model = ad.DecentralizedGLM.from_formula(
         options.formula, frame, options.client, network, options.family, missing=options.missing
     )
-    method = ad.DFL() if options.method == "dfl" else ad.ADFL(lam=options.lam, stages=options.stages, balance=True)
+    method = (
+        ad.DFL()
+        if options.method == "dfl"
+        else ad.ADFL(lam="cv" if options.lam is None else options.lam, stages=options.stages, balance=True)
+    )
     res = model.fit(method, progress=sys.stderr.isatty())
     print(res.summary())
     if options.screen is not None:
@@ -105,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--edges", required=True, help="CSV with columns source, target[, weight]; target hears source")
     fit.add_argument("--family", default="gaussian", help="gaussian (default), binomial, poisson, ...")
     fit.add_argument("--method", choices=("adfl", "dfl"), default="adfl")
-    fit.add_argument("--lam", type=float, help="lambda of aDFL; chosen by default")
+    fit.add_argument("--lam", type=float, help="lambda of aDFL; by default chosen by cross-validation")
     fit.add_argument("--stages", type=int, default=3, help="stages of aDFL (default 3)")
     fit.add_argument("--missing", choices=("raise", "drop"), default="raise", help="rows with missing values")
     fit.add_argument(

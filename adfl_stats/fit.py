@@ -16,13 +16,12 @@ from adfl_stats.evaluation import Evaluation, linear_predictor
 from adfl_stats.evidence import Evidence
 from adfl_stats.families import Family
 from adfl_stats.network import Network
+from adfl_stats.suspicion import trusted_by
 
-__all__ = ["TRUST", "Fit", "Start", "goodness"]
+__all__ = ["Fit", "Start", "goodness"]
 
 Array = NDArray[np.float64]
 
-# A client with less than this share of the largest weight counts as down-weighted.
-TRUST = 0.1
 # The methods whose rounds are those of equation (4.1), which the theorems are about.
 WEIGHTED = ("DFL", "weighted DFL", "oracle DFL", "aDFL")
 
@@ -102,7 +101,7 @@ class Fit:
     @property
     def trusted(self) -> NDArray[np.bool_]:
         """The clients that are not down-weighted."""
-        return self.weights >= TRUST * self.weights.max()
+        return trusted_by(self.weights)
 
 
 def goodness(data: ClientData, family: Family, params: Array, weights: Array, scale: float) -> tuple[float, float]:
@@ -110,7 +109,7 @@ def goodness(data: ClientData, family: Family, params: Array, weights: Array, sc
 
     As in statsmodels, the Gaussian log-likelihood has its variance profiled out.
     """
-    trusted = weights >= TRUST * weights.max()
+    trusted = trusted_by(weights)
     known = None if family.name == "multinomial" else family.statsmodels()
     llf = deviance = 0.0
     for rows in row_blocks(data):

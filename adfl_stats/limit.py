@@ -130,6 +130,7 @@ def limits(
         The coordinates of the runs, as `Problem.coordinates` returns them.
     """
     task = _Runs(problem, steps, step, metric)
+    unit = np.tile(problem.column_sizes, problem.family.outputs)
     theta = np.repeat(start.mean(axis=0)[None], problem.M, axis=0)
     move = task.move(theta)
     moved = [float(np.abs(move).max())]
@@ -150,8 +151,8 @@ def limits(
                 return Limits(theta, False, task.passes, moved)
         theta, move = trial, next_move
         moved.append(float(after.max()))
-        size = share * float(np.abs(change).max())
-        if size <= SMALL * (1.0 + float(np.abs(theta).max())) or (after <= task.rounding(theta)).all():
+        size = share * float(np.abs(change * unit).max())
+        if size <= SMALL * (1.0 + float(np.abs(theta * unit).max())) or (after <= task.rounding(theta)).all():
             return Limits(theta, task.stable(), task.passes, moved)
         refresh = problem.family.name != "gaussian" and bool((after > STALE * before).any())
     return Limits(theta, False, task.passes, moved)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from adfl_stats.screening import Screening
     from adfl_stats.theory.rates import Rates
 
-__all__ = ["clients", "network", "rates", "screening", "spectrum", "trace"]
+__all__ = ["clients", "lambda_path", "network", "rates", "screening", "spectrum", "trace"]
 
 TRUSTED, DOUBTED, QUIET = "#2b6ca3", "#c0392b", "#8a8a8a"
 MOST_DRAWN, MOST_NAMED, MOST_EIGENVALUES = 500, 40, 1000
@@ -55,6 +55,26 @@ def clients(res: Results, ax: Any = None, label: int = 5) -> Any:
     ax.set(xlabel="clients, by score", ylabel="root of the score statistic", ylim=(0, None))
     ax.legend(frameon=False, loc="upper left")
     return _plain(ax)
+
+
+def lambda_path(res: Results, ax: Any = None) -> Any:
+    """Plot the cross-validation score of each lambda, and how many clients it trusts."""
+    table = res.lambda_path
+    if table is None:
+        raise ValueError("res has no lambda_path: its lambda was given; fit with ADFL(lam='cv') or several lam")
+    ax = _axes(ax)
+    at = np.arange(len(table))
+    ax.plot(at, table["score"], "o-", color=TRUSTED, lw=1.2, label="held-out loss, better half of the clients")
+    best = int(np.argmax(table["chosen"]))
+    ax.plot(best, table["score"][best], "o", ms=10, mfc="none", color=DOUBTED, label="chosen")
+    ax.set_xticks(at, [f"{lam:.3g}" for lam in table["lam"]])
+    ax.set_xlabel("lambda")
+    ax.set_ylabel("score")
+    other = ax.twinx()
+    other.plot(at, table["trusted"], ":", color=QUIET, lw=1.2)
+    other.set_ylabel("trusted clients (dotted)", color=QUIET)
+    ax.legend(frameon=False, loc="best")
+    return ax
 
 
 def trace(res: Results, ax: Any = None) -> Any:

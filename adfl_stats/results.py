@@ -99,6 +99,16 @@ class Results:
         return self._fit.step
 
     @property
+    def lambda_path(self) -> pd.DataFrame | None:
+        """What cross-validation said of each lambda: lam, score, trusted, chosen; None where lambda was given.
+
+        The score is the mean held-out loss of the better half of the clients, `trusted` the number of clients
+        with at least a tenth of the largest weight in the first stage.
+        """
+        path = self._fit.details.get("lambda_path")
+        return None if path is None else pd.DataFrame(path)
+
+    @property
     def solver(self) -> str:
         """How the last stage got where it is: "rounds", or "limit" if that was solved for directly."""
         return self._fit.solver

@@ -10,8 +10,8 @@ from statsmodels.iolib.summary import Summary
 from statsmodels.iolib.table import SimpleTable
 
 from adfl_stats._validation import listing
-from adfl_stats.fit import TRUST
 from adfl_stats.network import LEAST_INFLUENCE
+from adfl_stats.suspicion import TRUST
 
 if TYPE_CHECKING:
     from adfl_stats.results import Results
@@ -176,10 +176,15 @@ def _notes(res: Results) -> list[str]:
         suspicion = {"norm": "gradient norm", "score": "excess of the root score statistic over its .95 quantile"}[
             fit.details["measure"]
         ]
+        chosen = " (by cross-validation)" if "lambda_path" in fit.details else ""
         notes.append(
-            f"Weights exp(-lambda s) over their largest, lambda = {fit.details['lam']:.3g}, s = {suspicion}, "
+            f"Weights exp(-lambda s) over their largest, lambda = {fit.details['lam']:.3g}{chosen}, s = {suspicion}, "
             f"{fit.details['stages']} stage(s)."
         )
+        if fit.details.get("equalise"):
+            notes.append(
+                "In a last stage clients that are more probably abnormal than not have weight 0, all others weight 1."
+            )
     if fit.details.get("balance") and not res.network.is_doubly_stochastic:
         notes.append(
             "Steps are balanced: each is divided by the client's influence, so that unequal influence costs little."

@@ -234,7 +234,17 @@ CASES = {
         "init has other clients than the data; its index must hold every client's label once",
     ),
     "lam negative": (lambda c: ad.ADFL(lam=-1.0), ValueError, r"lam is -1; it must lie in \[0, inf\)"),
-    "lam a word": (lambda c: ad.ADFL(lam="auto"), TypeError, "lam must be a number, got 'auto'"),
+    "lam a word": (
+        lambda c: ad.ADFL(lam="auto"),
+        ValueError,
+        "lam is 'auto'; give a number, several to choose from, or 'cv'",
+    ),
+    "lam empty": (lambda c: ad.ADFL(lam=[]), ValueError, "lam is empty; give a number, several to choose from"),
+    "refresh without rounds": (
+        lambda c: c.model.fit(ad.ADFL(lam=1.0, refresh=5)),
+        ValueError,
+        "refresh=5 needs a number of rounds; pass rounds= to fit",
+    ),
     "stages zero": (lambda c: ad.ADFL(stages=0), ValueError, "stages is 0; it must be at least 1"),
     "measure": (lambda c: ad.ADFL(measure="size"), ValueError, "measure is 'size'; choose one of 'norm', 'score'"),
     "rule": (lambda c: ad.Bridge("mean"), ValueError, "rule is 'mean'; choose one of 'median'"),

@@ -137,6 +137,7 @@ def test_adaptive_stages_follow_the_algorithms(family, stages):
         "lam": 2.0,
         "measure": "norm",
         "stages": stages,
+        "equalise": False,
         "balance": False,
     }
     assert list(res.trace.groupby("run")["round"].max()) == [50] * stages

@@ -12,9 +12,10 @@ from numpy.testing import assert_allclose
 from scipy import linalg, special
 
 import adfl_stats as ad
+from adfl_stats.solutions import weighted_solution
 from adfl_stats.theory import contraction
 from adfl_stats.theory.contraction import spectral_radius
-from adfl_stats.theory.linearised import Linearised, weighted_solution
+from adfl_stats.theory.linearised import Linearised
 from adfl_stats.theory.outlook import BIAS_SHARE
 from adfl_stats.theory.trace_rate import observed_factor
 

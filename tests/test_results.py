@@ -147,7 +147,7 @@ def test_client_table(res, frame):
 
 def test_method_and_family_are_told(res):
     assert (res.method.name, res.family.name, res.nobs) == ("aDFL", "binomial", 390)
-    assert res.method.details.keys() == {"start", "lam", "measure", "stages", "balance"}
+    assert res.method.details.keys() == {"start", "lam", "measure", "stages", "equalise", "balance", "lambda_path"}
     assert repr(res) == "Results(aDFL, binomial, 8 clients, N=390, P=4)"
 
 

@@ -21,6 +21,9 @@ def hospitals():
     return sim, net, model.fit()
 
 
+FULL = "readmitted ~ age + severity + comorbid + treated"
+
+
 def test_summary_shows_the_numbers_of_the_results(hospitals):
     sim, net, res = hospitals
     text = res.summary().as_text()
@@ -138,7 +141,7 @@ def test_fit_command_agrees_with_the_library(tmp_path, capsys):
     )
     frame.to_csv(tmp_path / "data.csv", index=False)
     edges.to_csv(tmp_path / "edges.csv", index=False)
-    command = ["fit", str(tmp_path / "data.csv"), "--formula", "readmitted ~ age + treated", "--client", "hospital"]
+    command = ["fit", str(tmp_path / "data.csv"), "--formula", FULL, "--client", "hospital"]
     command += ["--edges", str(tmp_path / "edges.csv"), "--family", "binomial"]
     outputs = [
         "--save",
@@ -150,7 +153,7 @@ def test_fit_command_agrees_with_the_library(tmp_path, capsys):
     ]
     assert main([*command, *outputs, "--screen"]) == 0
     net = ad.Network.from_edges(edges)
-    res = ad.DecentralizedGLM.from_formula("readmitted ~ age + treated", frame, "hospital", net, "binomial").fit()
+    res = ad.DecentralizedGLM.from_formula(FULL, frame, "hospital", net, "binomial").fit()
     np.testing.assert_allclose(ad.load(tmp_path / "r.npz").params, res.params, rtol=1e-9)
     np.testing.assert_allclose(pd.read_csv(tmp_path / "c.csv")["weight"], res.clients()["weight"], rtol=1e-6)
     assert "<table" in (tmp_path / "s.html").read_text()

@@ -9,6 +9,7 @@ from adfl_stats.methods.geometric_median import GeometricMedian
 from adfl_stats.methods.pruning import IOS, NNA
 from adfl_stats.methods.slbrn import SLBRN
 from adfl_stats.methods.tracking import Extra, GradientTracking
+from adfl_stats.methods.trimmed_scores import TrimmedScores
 from adfl_stats.methods.ubar import UBAR
 from adfl_stats.methods.yardsticks import Local, Oracle
 
@@ -28,4 +29,5 @@ __all__ = [
     "Method",
     "Oracle",
     "Outcome",
+    "TrimmedScores",
 ]

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from adfl_stats import _kernels
-from adfl_stats.evaluation import curvature_and_meat, curvature_matrices
+from adfl_stats.evaluation import curvature_matrices
 from adfl_stats.limit import curvature_products, gmres, limits, network_solver
 from adfl_stats.problem import ClientSteps, Problem
 
-__all__ = ["Linearised", "weighted_solution"]
+__all__ = ["Linearised"]
 
 Array = NDArray[np.float64]
 
@@ -192,30 +192,3 @@ class Linearised:
             return rest if network is None else self.disagreement(network(rest))
 
         return gmres(system, self.disagreement(self.apply(self.common(u))), preconditioner, rtol)
-
-
-def weighted_solution(problem: Problem, totals: Array, start: Array, most: int = 100) -> Array:
-    """Solve sum_m v_m grad L_m(theta) = 0 by Newton's method with step halving, from `start` (P,)."""
-
-    def slope(theta: Array) -> Array:
-        out: Array = totals @ problem.gradients(np.tile(theta, (problem.M, 1))) / problem.M
-        return out
-
-    theta, gradient = start, slope(start)
-    for _ in range(most):
-        hessian, _ = curvature_and_meat(problem.data, problem.family, theta, totals)
-        newton = linalg.solve(hessian, gradient, assume_a="pos")
-        share = 1.0
-        while share > 1e-6:
-            trial = theta - share * newton
-            new = slope(trial)
-            # The losses are convex: along a good step the slope in its direction falls.
-            if np.isfinite(new).all() and abs(newton @ new) < abs(newton @ gradient):
-                break
-            share /= 2.0
-        else:
-            return theta
-        theta, gradient = trial, new
-        if float(np.abs(share * newton).max()) <= 1e-13 * (1.0 + float(np.abs(theta).max())):
-            break
-    return theta

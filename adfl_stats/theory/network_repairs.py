@@ -17,7 +17,7 @@ from adfl_stats.theory.checks import FAILS, HOLDS, factor_text, number
 
 __all__ = ["attempted", "repair_advice", "repair_table"]
 
-AS_IS, LAZY, STEPS = "as is", "lazy(0.5)", "balanced steps"
+AS_IS, STEPS = "as is", "balanced steps"
 COLUMNS = ["rho", "SE(W)", "second eigenvalue modulus", "edges", "note"]
 # Gains below this are rounding, or the error of rough eigenvalues.
 GAIN = 1e-3
@@ -36,17 +36,11 @@ def repair_table(net: Network) -> pd.DataFrame:
     rows: dict[str, list[object]] = {
         AS_IS: [net._mixing.value + se, se, second.value, net.n_edges, _doubt(net._mixing, second)]
     }
-    products = net._products
+    # First, as the products that they share need not outlive them.
+    own = _of_own_products(net)
     for name, repaired in _repaired(net):
-        if isinstance(repaired, str):
-            rows[name] = _without_numbers(repaired)
-        else:
-            rows[name] = _row(net, repaired, products.lazy(0.5) if name == LAZY else None)
-    double = _spectrum.mixing_norm(net.W, power=2, rough=True, products=products)
-    excess = products.twice().backward(np.ones(net.n_clients)) - 1.0
-    se = float(np.sqrt(np.mean(excess**2)))
-    se = se if se > SE_ROUNDING else 0.0
-    rows["gossip(2)"] = [double.value + se, se, second.value**2, 2 * net.n_edges, _doubt(double, second)]
+        rows[name] = _without_numbers(repaired) if isinstance(repaired, str) else _row(net, repaired)
+    rows |= own
     if not net.is_doubly_stochastic:
         rows[STEPS] = _balanced_steps(net, rows[AS_IS])
     table = pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS)
@@ -70,7 +64,18 @@ def _repaired(net: Network) -> Iterator[tuple[str, Network | str]]:
         if isinstance(balanced, str):
             # With self loops the edges always allow it on a strongly connected network.
             yield "lazy(0.5).balanced()", attempted(lambda: net.lazy(0.5).balanced())
-    yield LAZY, net.lazy(0.5)
+
+
+def _of_own_products(net: Network) -> dict[str, list[object]]:
+    """Return the rows of lazy(0.5) and gossip(2), whose products are products with the network's own W."""
+    products, second = net._products, net._second_eigenvalue
+    lazily = _row(net, net.lazy(0.5), products.lazy(0.5))
+    double = _spectrum.mixing_norm(net.W, power=2, rough=True, products=products)
+    excess = products.twice().backward(np.ones(net.n_clients)) - 1.0
+    se = float(np.sqrt(np.mean(excess**2)))
+    se = se if se > SE_ROUNDING else 0.0
+    gossip = [double.value + se, se, second.value**2, 2 * net.n_edges, _doubt(double, second)]
+    return {"lazy(0.5)": lazily, "gossip(2)": gossip}
 
 
 def _balanced_steps(net: Network, as_is: list[object]) -> list[object]:
@@ -84,7 +89,7 @@ def _without_numbers(note: str) -> list[object]:
     return [math.nan, math.nan, math.nan, pd.NA, note]
 
 
-def _row(net: Network, repaired: Network, lazily: Products | None) -> list[object]:
+def _row(net: Network, repaired: Network, lazily: Products | None = None) -> list[object]:
     """Return the numbers of a repaired network; for the lazy one, products with the network's own W serve."""
     balanced, W = repaired.is_doubly_stochastic, repaired.W
     large = repaired.n_clients > _eigenvalues.DENSE

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from adfl_stats.accuracy import Yardstick, consensus_error, numerical_error, yardstick
 from adfl_stats.engine import safe_step
 from adfl_stats.problem import ClientSteps, Problem
-from adfl_stats.theory.linearised import Linearised, weighted_solution
+from adfl_stats.solutions import weighted_solution
+from adfl_stats.theory.linearised import Linearised
 from adfl_stats.theory.rates import plain_solution
 
 __all__ = ["BIAS_SHARE", "ROUNDS_SHARE", "Outlook", "outlook"]

@@ -15,10 +15,11 @@ from adfl_stats.evaluation import client_gradients
 from adfl_stats.fit import Fit
 from adfl_stats.network import Network
 from adfl_stats.problem import ClientSteps, Problem
+from adfl_stats.solutions import weighted_solution
 from adfl_stats.theory.bounds import dfl_floor, dfl_rate
 from adfl_stats.theory.checks import factor_text, number
 from adfl_stats.theory.contraction import Factor, spectral_radius
-from adfl_stats.theory.linearised import Linearised, weighted_solution
+from adfl_stats.theory.linearised import Linearised
 from adfl_stats.theory.trace_rate import observed_factor
 
 __all__ = ["Rates", "rates_of"]

@@ -1,0 +1,180 @@
+"""Least trimmed scores: a start that a coherent minority cannot capture."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adfl_stats import _kernels
+from adfl_stats._validation import whole_number
+from adfl_stats.engine import Plan, Run
+from adfl_stats.errors import ConvergenceWarning
+from adfl_stats.evaluation import curvature_matrices
+from adfl_stats.limit import settle
+from adfl_stats.methods._base import Outcome, initial_estimates
+from adfl_stats.problem import Problem
+from adfl_stats.solutions import weighted_solutions
+from adfl_stats.suspicion import agree_on_trust, majority
+
+__all__ = ["TrimmedScores"]
+
+Array = NDArray[np.float64]
+
+# Concentration steps of all starts, and of the best few that go on.
+FIRST_STEPS, LAST_STEPS, BEST = 3, 20, 3
+# A solution between two concentration steps need not be exact.
+ROUGH = 1e-4
+# Two starts disagree where the clients they would flag differ in more than this share.
+DISAGREEMENT = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class TrimmedScores:
+    """Least trimmed scores over clients: FAST-LTS of Rousseeuw & Van Driessen (2006), for clients instead of rows.
+
+    From several small random sets of clients: solve the estimating equation of the set, take the floor(M / 2) + 1
+    clients with the smallest score statistics there as the next set, and so on. The set whose statistics have the
+    smallest sum is taken. Rules that look at neighbourhoods need a good majority around every client; this needs
+    one in the network only. (Ours, after the review of the paper's start; in a network each step takes the
+    clients' agreement on one order statistic, for example by gossip.)
+
+    Parameters
+    ----------
+    starts : int
+        Number of random sets.
+    handful : int
+        Clients in each; more where these would have too few rows.
+    rival : array, results, method or None
+        One more start, which competes with the random ones. A warning says where the two kinds disagree about
+        who is abnormal.
+    seed : int
+        Seed of the random sets.
+    """
+
+    starts: int = 12
+    handful: int = 5
+    rival: Any = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole_number(self.starts, "starts", 1)
+        whole_number(self.handful, "handful", 1)
+        whole_number(self.seed, "seed", 0)
+
+    @property
+    def name(self) -> str:
+        """Shown in summaries."""
+        return "trimmed scores"
+
+    def estimate(self, problem: Problem, plan: Plan) -> Outcome:
+        """Concentrate, and run weighted DFL with the clients that are left."""
+        begin = problem.start().mean(axis=0)
+        sets = _random_sets(problem, self.starts, self.handful, self.seed)
+        theta = weighted_solutions(problem, problem.sizes[:, None] * sets, np.tile(begin, (self.starts, 1)), ROUGH)
+        runs: list[Run] = []
+        if self.rival is not None:
+            given, _, runs = initial_estimates(self.rival, problem, plan)
+            theta = np.vstack([theta, given.mean(axis=0)])
+        found = _concentrate(problem, theta)
+        best = int(np.argmin(found.objective))
+        if self.rival is not None:
+            self._compare(problem, found)
+        steps = problem.steps(found.chosen[:, best].astype(np.float64))
+        centre = np.tile(found.theta[best], (problem.M, 1))
+        run = settle(problem, centre, steps, plan, label=self.name)
+        details = {"start": "random sets of clients", "objective": float(found.objective[best])}
+        return Outcome(run.theta, steps, [*runs, run], details, initial=centre)
+
+    def _compare(self, problem: Problem, found: _Concentrated) -> None:
+        """Warn where the best random start and the rival would flag different clients."""
+        mine = int(np.argmin(found.objective[:-1]))
+        bad, rival = (agree_on_trust(problem, found.theta[k], found.chosen[:, k])[0] for k in (mine, -1))
+        apart = int((bad != rival).sum())
+        if apart > DISAGREEMENT * problem.M:
+            name = getattr(self.rival, "name", "the given start")
+            better = name if found.objective[-1] < found.objective[mine] else self.name
+            warnings.warn(
+                f"two robust starts disagree about {apart} of {problem.M} clients: {self.name} would flag "
+                f"{int(bad.sum())}, {name} {int(rival.sum())}. {better}, whose majority fits together better, was "
+                "taken; compare them with ad.compare_starts(model)",
+                ConvergenceWarning,
+                stacklevel=7,
+            )
+
+
+@dataclass(frozen=True)
+class _Concentrated:
+    theta: Array
+    chosen: NDArray[np.bool_]
+    objective: Array
+
+
+def _random_sets(problem: Problem, count: int, size: int, seed: int) -> NDArray[np.bool_]:
+    """Return random sets of clients (M, count), each with rows enough for the parameters."""
+    sets = np.zeros((problem.M, count), dtype=bool)
+    for k in range(count):
+        # Drawn by the clients' names, so that their order does not matter.
+        order = np.argsort([crc32(f"{seed} {k} {label}".encode()) for label in problem.data.labels], kind="stable")
+        enough = int(np.searchsorted(np.cumsum(problem.data.sizes[order]), 3 * problem.P)) + 1
+        sets[order[: max(size, enough)], k] = True
+    return sets
+
+
+def _concentrate(problem: Problem, theta: Array) -> _Concentrated:
+    """Concentrate from all of theta (R, P), then further from the best few; the last row counts among these."""
+    scores = _Scores(problem, np.median(theta, axis=0))
+    theta, chosen, objective = _steps(problem, scores, theta, FIRST_STEPS)
+    go_on = np.unique([*np.argsort(objective)[:BEST], len(theta) - 1])
+    theta[go_on], chosen[:, go_on], objective[go_on] = _steps(problem, scores, theta[go_on], LAST_STEPS)
+    # The rest stopped early: they are not compared.
+    objective[np.setdiff1d(np.arange(len(theta)), go_on)] = np.inf
+    return _Concentrated(theta, chosen, objective)
+
+
+def _steps(problem: Problem, scores: _Scores, theta: Array, most: int) -> tuple[Array, NDArray[np.bool_], Array]:
+    """Do up to `most` concentration steps from theta (R, P)."""
+    h = majority(problem.M)
+    chosen = np.zeros((problem.M, len(theta)), dtype=bool)
+    for _ in range(most):
+        values = scores.at(theta)
+        order = np.argsort(values, axis=0, kind="stable")[:h]
+        before, chosen = chosen, np.zeros_like(chosen)
+        np.put_along_axis(chosen, order, True, axis=0)
+        if (chosen == before).all():
+            break
+        theta = weighted_solutions(problem, problem.sizes[:, None] * chosen, theta, ROUGH)
+    values = scores.at(theta)
+    return theta, chosen, np.sort(values, axis=0)[:h].sum(axis=0)
+
+
+class _Scores:
+    """The clients' score statistics, per unit of dispersion, at several estimates at once.
+
+    The information is taken at one point for all: it changes little beside the scores, and the statistics of
+    different estimates stay comparable.
+    """
+
+    def __init__(self, problem: Problem, point: Array) -> None:
+        self.problem = problem
+        self.roots = np.empty((problem.M, problem.P, problem.P))
+        for clients, matrices in curvature_matrices(problem.data, problem.family, point):
+            size = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
+            unit = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
+            values, vectors = np.linalg.eigh(matrices * unit[:, :, None] * unit[:, None, :])
+            keep = values > np.maximum(values[:, -1:], 0.0) * problem.P * 1e-12
+            root = np.divide(1.0, np.sqrt(np.abs(values)), out=np.zeros_like(values), where=keep)
+            scale = np.sqrt(problem.data.totals[clients])[:, None, None]
+            self.roots[clients] = scale * unit[:, :, None] * vectors * root[:, None, :]
+
+    def at(self, theta: Array) -> Array:
+        """Return n_m g' H_m^+ g for every client and estimate (M, R)."""
+        state = np.ascontiguousarray(np.broadcast_to(theta, (self.problem.M, *theta.shape)))
+        gradients = np.empty_like(state)
+        _kernels.gradient(self.problem.loss(), state, gradients, self.problem.threads)
+        found: Array = np.square(gradients @ self.roots).sum(axis=2)
+        return found

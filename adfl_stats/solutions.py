@@ -1,0 +1,119 @@
+"""Solutions of weighted estimating equations: what a network agrees on as the step tends to zero.
+
+Several sets of weights at once: every pass over the data serves them all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adfl_stats import _kernels
+from adfl_stats.evaluation import curvature_matrices
+from adfl_stats.problem import Problem
+
+__all__ = ["weighted_solution", "weighted_solutions"]
+
+Array = NDArray[np.float64]
+
+MOST_STEPS = 100
+SMALL = 1e-13
+# With a curvature this poor (slope left after a step) the next step takes it anew.
+STALE = 0.3
+
+
+def weighted_solution(problem: Problem, totals: Array, start: Array) -> Array:
+    """Solve sum_m v_m grad L_m(theta) = 0 for total weights v (M,), from `start` (P,)."""
+    found: Array = weighted_solutions(problem, totals[:, None], start[None])[0]
+    return found
+
+
+def weighted_solutions(problem: Problem, totals: Array, start: Array, small: float = SMALL) -> Array:
+    """Solve sum_m v_mr grad L_m(theta_r) = 0 for R sets of weights by Newton's method with step halving.
+
+    Parameters
+    ----------
+    problem : Problem
+        Data and family.
+    totals : ndarray (M, R)
+        The total weights.
+    start : ndarray (R, P)
+        Where to begin.
+    small : float
+        Relative size of a step that ends the search.
+
+    Returns
+    -------
+    ndarray (R, P)
+        A set of weights whose clients do not identify all coefficients gets the solution nearest to its start.
+    """
+    R, P = start.shape
+    shares = totals / problem.M
+    theta = np.array(start, dtype=np.float64)
+    slope = _slopes(problem, shares, theta)
+    hessian = np.empty((R, P, P))
+    unit = np.tile(problem.column_sizes, problem.family.outputs)
+    stale, moving = np.ones(R, dtype=bool), np.ones(R, dtype=bool)
+    for _ in range(MOST_STEPS):
+        if (stale & moving).any():
+            _refresh(problem, shares, theta, stale & moving, hessian)
+            inverse = _inverses(hessian)
+        newton = np.einsum("rij,rj->ri", inverse, slope)
+        newton[~moving] = 0.0
+        before = np.einsum("ri,ri->r", newton, slope)
+        theta, slope, share = _descend(problem, shares, theta, slope, newton)
+        size = share * np.abs(newton * unit).max(axis=1)
+        moving &= (size > small * (1.0 + np.abs(theta * unit).max(axis=1))) & (share > 0.0)
+        if not moving.any():
+            break
+        left = np.einsum("ri,rij,rj->r", slope, inverse, slope)
+        stale = (left > STALE**2 * before) & (problem.family.name != "gaussian")
+    return theta
+
+
+def _inverses(matrices: Array) -> Array:
+    """Return pseudo-inverses (R, P, P), the columns brought to one scale first."""
+    size = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
+    unit = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
+    both = unit[:, :, None] * unit[:, None, :]
+    return np.asarray(np.linalg.pinv(matrices * both, rcond=1e-12, hermitian=True) * both)
+
+
+def _descend(problem: Problem, shares: Array, theta: Array, slope: Array, newton: Array) -> tuple[Array, Array, Array]:
+    """Take Newton's steps, each halved until the slope along it has fallen; share 0 where it never does."""
+    share = np.ones(len(theta))
+    ahead = np.abs(np.einsum("ri,ri->r", newton, slope))
+    while True:
+        trial = theta - share[:, None] * newton
+        new = _slopes(problem, shares, trial)
+        # The losses are convex: along a good step the slope in its direction falls.
+        along = np.abs(np.einsum("ri,ri->r", newton, new))
+        poor = (share > 0.0) & ~(np.isfinite(new).all(axis=1) & ((along < ahead) | (ahead == 0.0)))
+        if not poor.any():
+            return trial, new, share
+        share[poor] /= 2.0
+        share[share < 1e-6] = 0.0
+
+
+def _slopes(problem: Problem, shares: Array, theta: Array) -> Array:
+    """Return sum_m shares_mr grad L_m(theta_r) for every run (R, P)."""
+    state = np.ascontiguousarray(np.broadcast_to(theta, (problem.M, *theta.shape)))
+    out = np.empty_like(state)
+    _kernels.gradient(problem.loss(), state, out, problem.threads)
+    found: Array = np.einsum("mr,mrp->rp", shares, out)
+    return found
+
+
+def _refresh(problem: Problem, shares: Array, theta: Array, which: NDArray[np.bool_], out: Array) -> None:
+    """Write sum_m shares_mr H_m(theta_r) for the runs `which`; runs at the same point share a pass."""
+    if (gram := problem.gram()) is not None:
+        out[which] = np.einsum("mr,mij->rij", shares[:, which], gram[0][:, :, : problem.P], optimize=True)
+        return
+    waiting = which.copy()
+    while waiting.any():
+        point = theta[np.argmax(waiting)]
+        same = waiting & (theta == point).all(axis=1)
+        out[same] = 0.0
+        for clients, matrices in curvature_matrices(problem.data, problem.family, point):
+            out[same] += np.einsum("mr,mij->rij", shares[clients][:, same], matrices, optimize=True)
+        waiting &= ~same

@@ -1,0 +1,231 @@
+"""aDFL's own parts: suspicion, the start by trimmed scores, lambda by cross-validation, the last stage."""
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from scipy import stats
+
+import adfl_stats as ad
+from adfl_stats.errors import ConvergenceWarning
+from adfl_stats.families import Family
+from adfl_stats.problem import Problem
+from adfl_stats.solutions import weighted_solution, weighted_solutions
+from adfl_stats.suspicion import abnormal_probabilities, agree_on_trust, flags
+from adfl_stats.tuning import GRID, lambda_path
+
+
+def problem_of(sim, family="gaussian", D=5):
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    return Problem(data, ad.networks.directed_circle(data.n_clients, D), Family(family))
+
+
+@pytest.fixture(scope="module")
+def sim():
+    return ad.simulate.paper_linear(abnormal=0.3, corruption="BF", seed=3, M=30, n=60, p=5)
+
+
+@pytest.fixture(scope="module")
+def model(sim):
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    return ad.DecentralizedGLM(data, ad.networks.directed_circle(30, 5))
+
+
+@pytest.fixture(scope="module")
+def res(model):
+    return model.fit()
+
+
+# ---- solutions of weighted equations ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
+def test_solutions_are_weighted_pooled_fits(family):
+    sim = ad.simulate.glm_design(family, M=8, n=(20, 60), p=4, seed=5)
+    problem = problem_of(sim, family)
+    rng = np.random.default_rng(1)
+    totals = rng.uniform(0.0, 1.0, (8, 3))
+    found = weighted_solutions(problem, totals, np.zeros((3, 4)))
+    glm = {"gaussian": sm.families.Gaussian, "binomial": sm.families.Binomial, "poisson": sm.families.Poisson}[family]
+    for r in range(3):
+        rows = np.repeat(totals[:, r] / problem.data.sizes, problem.data.sizes)
+        known = sm.GLM(problem.data.y, problem.data.X, glm(), freq_weights=rows).fit(tol=1e-14, maxiter=100)
+        np.testing.assert_allclose(found[r], known.params, rtol=1e-7, atol=1e-9)
+
+
+def test_units_of_the_columns_do_not_stop_newton():
+    sim = ad.simulate.glm_design("poisson", M=8, n=40, p=3, seed=5)
+    problem = problem_of(sim, "poisson")
+    scale = np.array([1.0, 1e6, 1e-5])
+    data = ad.ClientData.from_arrays(sim.X * scale, sim.y, sim.client)
+    other = Problem(data, problem.network, problem.family)
+    plain = weighted_solution(problem, np.ones(8), np.zeros(3))
+    np.testing.assert_allclose(weighted_solution(other, np.ones(8), np.zeros(3)) * scale, plain, rtol=1e-6)
+
+
+# ---- who is abnormal -------------------------------------------------------------------------------
+
+
+def test_no_client_is_probably_abnormal_under_the_model():
+    # Twice the gain must exceed 15, far beyond what chi-square scores give: not once in 50 networks.
+    rng = np.random.default_rng(2)
+    for _ in range(50):
+        assert not abnormal_probabilities(rng.chisquare(10, 100), np.full(100, 10)).any()
+
+
+def test_probabilities_follow_the_two_groups():
+    # Known mixture: a fifth of the scores is eight times a chi-square(10). The posterior is a ratio of densities.
+    rng = np.random.default_rng(3)
+    bad = np.arange(500) < 100
+    scores = rng.chisquare(10, 500) * np.where(bad, 8.0, 1.0)
+    found = abnormal_probabilities(scores, np.full(500, 10))
+    f0, f1 = stats.chi2.pdf(scores, 10), stats.chi2.pdf(scores / 8.0, 10) / 8.0
+    exact = 0.2 * f1 / (0.2 * f1 + 0.8 * f0)
+    # Scales and shares are estimated: within .15 where the two densities overlap, and nearly always the same verdict.
+    assert np.abs(found - exact).mean() < 0.02
+    assert ((found > 0.5) == (exact > 0.5)).mean() > 0.99
+
+
+def test_flags_find_the_abnormal_and_never_a_majority(sim):
+    problem = problem_of(sim)
+    oracle = weighted_solution(problem, np.where(sim.abnormal, 0.0, 1.0), np.zeros(5))
+    found, theta = agree_on_trust(problem, oracle, ~sim.abnormal)
+    assert (found == sim.abnormal).all()
+    np.testing.assert_allclose(theta, oracle, rtol=1e-9)
+    far = flags(problem, oracle + 10.0, np.ones(30, dtype=bool))
+    assert far.sum() <= 30 - 16
+
+
+# ---- the start -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("corruption", ["BF", "OOD", "MP"])
+def test_trimmed_scores_leave_abnormal_clients_out(corruption):
+    sim = ad.simulate.paper_linear(abnormal=0.4, corruption=corruption, seed=7, M=40, n=80, p=20)
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    found = ad.DecentralizedGLM(data, ad.networks.directed_circle(40, 5)).fit(ad.TrimmedScores(), solver="limit")
+    weights = found.client_weights.to_numpy()
+    assert set(weights) == {0.0, 1.0}
+    assert weights.sum() == 21
+    assert not weights[sim.abnormal].any()
+
+
+def test_start_does_not_depend_on_the_order_of_clients(sim):
+    names = np.array([f"c{k}" for k in range(30)])[sim.client]
+    order = np.argsort(-sim.client, kind="stable")
+    net = ad.networks.complete(30, labels=sorted({*names}))
+    fits = [
+        ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, c), net).fit(ad.TrimmedScores(), solver="limit")
+        for X, y, c in ((sim.X, sim.y, names), (sim.X[order], sim.y[order], names[order]))
+    ]
+    np.testing.assert_allclose(fits[0].params, fits[1].params, rtol=1e-7, atol=1e-9)
+
+
+def test_starts_that_disagree_are_told():
+    # Two groups of nearly equal size with opposite coefficients: which one is abnormal is anybody's guess.
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(20 * 60, 3))
+    sign = np.where(np.arange(20) < 11, 1.0, -1.0)
+    y = np.repeat(sign, 60) * (X @ np.ones(3)) + rng.normal(size=len(X))
+    data = ad.ClientData.from_arrays(X, y, np.repeat(np.arange(20), 60))
+    model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+    captured = ad.TrimmedScores(rival=-np.ones(3))
+    with pytest.warns(ConvergenceWarning, match=r"two robust starts disagree about \d+ of 20 clients"):
+        model.fit(captured, solver="limit")
+
+
+def test_compare_starts(model, sim):
+    table = ad.compare_starts(model, {"zero": None, "truth": sim.theta0}, ad.ADFL(lam=3.0), solver="limit")
+    assert list(table.index) == ["zero", "truth"]
+    assert table.loc["truth", "start distance"] < table.loc["zero", "start distance"]
+    assert (table["shift"].min(), table["trimmed objective"].idxmin()) == (0.0, table["shift"].idxmin())
+    with pytest.raises(TypeError, match="model is a dict; pass a DecentralizedGLM"):
+        ad.compare_starts({})
+    with pytest.raises(TypeError, match=r"starts is .*; pass a dict of names and starts"):
+        ad.compare_starts(model, [1])
+    with pytest.raises(TypeError, match="a method with `init` is wanted"):
+        ad.compare_starts(model, method=3)
+
+
+# ---- lambda ----------------------------------------------------------------------------------------
+
+
+def test_path_scores_are_held_out_losses(sim):
+    problem = problem_of(sim)
+    weights = np.stack([np.ones(30), np.where(sim.abnormal, 0.0, 1.0)], axis=1)
+    path = lambda_path(problem, weights, np.array([0.0, 1.0]), np.zeros(5), balance=False)
+    # By hand: least squares on four fifths of the rows of the trusted clients, loss on the rest.
+    expected = np.zeros((30, 2))
+    place = np.tile(np.arange(60), 30)
+    for r in range(2):
+        for fold in range(5):
+            train = (place % 5 != fold) & (np.repeat(weights[:, r], 60) > 0)
+            theta = np.linalg.lstsq(problem.data.X[train], problem.data.y[train])[0]
+            for m in range(30):
+                rows = np.arange(60 * m, 60 * m + 60)[fold::5]
+                expected[m, r] += 0.5 * np.sum((problem.data.y[rows] - problem.data.X[rows] @ theta) ** 2) / 60
+    scores = np.sort(expected, axis=0)[:16].mean(axis=0)
+    np.testing.assert_allclose(path.scores, scores, rtol=1e-6)
+    assert path.best == 1
+    assert path.trusted.tolist() == [30, 21]
+
+
+def test_default_fit_tells_how_lambda_was_chosen(res, tmp_path):
+    table = res.lambda_path
+    assert len(table) == len(GRID)
+    assert table["chosen"].sum() == 1
+    assert table["score"].idxmin() == table["chosen"].idxmax()
+    res.save(tmp_path / "fit.npz")
+    assert ad.load(tmp_path / "fit.npz").lambda_path.equals(table)
+    text = " ".join(str(res.summary()).split())
+    assert "(by cross-" in text
+    assert "weight 0, all others weight 1" in text
+
+
+def test_several_lambdas_are_compared(model):
+    table = model.fit(ad.ADFL(lam=[3.0, 0.5]), solver="limit").lambda_path
+    assert table["lam"].tolist() == [0.5, 3.0]
+    assert model.fit(ad.ADFL(lam=3.0), solver="limit").lambda_path is None
+
+
+def test_clients_too_small_to_hold_rows_out():
+    sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=3, M=40, n=8, p=3)
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    found = ad.DecentralizedGLM(data, ad.networks.directed_circle(40, 5)).fit(solver="limit")
+    assert found.lambda_path is None
+
+
+def test_lambda_path_plot(res, model):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    ax = ad.plots.lambda_path(res, plt.figure().subplots())
+    assert [text.get_text() for text in ax.get_xticklabels()] == [f"{lam:.3g}" for lam in res.lambda_path["lam"]]
+    plt.close("all")
+    with pytest.raises(ValueError, match="res has no lambda_path"):
+        ad.plots.lambda_path(model.fit(ad.DFL(), solver="limit"))
+
+
+# ---- the last stage, and weights that follow the data -------------------------------------------------
+
+
+def test_default_fit_is_the_oracles(res, sim):
+    rows = ~np.repeat(sim.abnormal, 60)
+    oracle = sm.OLS(sim.y[rows], sim.X[rows]).fit()
+    assert (res.client_weights.to_numpy() == np.where(sim.abnormal, 0.0, 1.0)).all()
+    # The numerical error is below .05 standard errors; nothing else is between the two.
+    assert float((np.abs(res.params.to_numpy() - oracle.params) / oracle.bse).max()) < 0.06
+
+
+def test_last_stage_can_be_left_out(model):
+    soft = model.fit(ad.ADFL(equalise=False), solver="limit")
+    weights = soft.client_weights.to_numpy()
+    assert ((weights > 0.0) & (weights < 1.0)).any()
+    hard = model.fit(ad.ADFL(lam=2.0, equalise=True), solver="limit")
+    assert set(hard.client_weights) <= {0.0, 1.0}
+
+
+def test_refresh_is_many_short_stages(model, sim):
+    start = np.zeros(5)
+    fresh = model.fit(ad.ADFL(lam=2.0, refresh=20, init=start), step=0.1, rounds=100)
+    staged = model.fit(ad.ADFL(lam=2.0, stages=5, init=start), step=0.1, rounds=20)
+    np.testing.assert_array_equal(fresh.client_params, staged.client_params)
+    assert fresh.rounds == 100
+    assert fresh.trace["round"].is_monotonic_increasing
