@@ -46,8 +46,9 @@ LAYERS = [
     {"contrasts", "oracle", "prediction", "screening"},
     {"results"},
     {"model", "plots", "storage", "summary"},
+    {"study"},
     {""},
-    {"cli_network"},
+    {"cli_efficiency", "cli_network"},
     {"cli"},
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
