@@ -11,9 +11,9 @@ import itertools
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,7 +32,7 @@ from adfl_stats.results import Results
 from adfl_stats.screening import screen
 from adfl_stats.simulate import CORRUPTIONS, Simulation, glm_design
 
-__all__ = ["DESIGNS", "METHODS", "Cell", "Design", "efficiency", "grid", "run"]
+__all__ = ["DESIGNS", "METHODS", "Cell", "Design", "draw", "efficiency", "grid", "run"]
 
 Make: TypeAlias = Callable[[NDArray[np.bool_]], Method | None]
 Row: TypeAlias = dict[str, Any]
@@ -142,7 +142,7 @@ def grid(
     values = itertools.product(
         names,
         [one_of(law, "covariates", COVARIATES) for law in laws],
-        [one_of(kind, "corruptions", tuple(CORRUPTIONS)) for kind in kinds],
+        [_possible(kind, family, sizes["p"]) for kind in kinds],
         [in_interval(share, "shares", 0.0, 0.5, open_high=True) for share in parts],
     )
     cells = (
@@ -150,6 +150,21 @@ def grid(
     )
     # The cells without abnormal clients are the same for all corruptions.
     return list(dict.fromkeys(cells))
+
+
+def draw(cell: Cell, replicate: int, seed: int = 1) -> Simulation:
+    """Return the data set of one replicate of a cell, as `run` draws it under the same seed."""
+    words = " ".join(map(str, astuple(cell)))
+    return glm_design(
+        cell.family,
+        cell.M,
+        cell.n,
+        cell.p,
+        abnormal=cell.share,
+        corruption=cell.corruption if cell.share else None,
+        covariates=cell.covariates,
+        seed=np.random.default_rng([seed, zlib.crc32(words.encode()), replicate]),
+    )
 
 
 def run(
@@ -205,11 +220,11 @@ def run(
         from joblib import Parallel, delayed
     except ImportError:
         raise ImportError("studies need joblib; install it with: pip install 'adfl-stats[study]'") from None
+    watched = _bar(len(tasks)) if progress else iter
     found = Parallel(n_jobs=jobs, return_as="generator")(
         delayed(_replicate)(cell, k, chosen, solver, seed) for cell, k in tasks
     )
-    rows = list(itertools.chain.from_iterable(_watched(found, len(tasks)) if progress else found))
-    return pd.DataFrame(rows)
+    return pd.DataFrame(itertools.chain.from_iterable(watched(found)))
 
 
 def efficiency(draws: pd.DataFrame) -> pd.DataFrame:
@@ -221,12 +236,12 @@ def efficiency(draws: pd.DataFrame) -> pd.DataFrame:
     """
     keys = [*(field.name for field in fields(Cell)), "method"]
     rows = []
-    for values, draw in draws.groupby(keys, sort=False):
-        ratio = draw["oracle_mse"].mean() / draw["mse"].mean()
-        apart = draw["oracle_mse"] / draw["oracle_mse"].mean() - draw["mse"] / draw["mse"].mean()
-        found = {"replicates": len(draw), "efficiency": ratio, "se": ratio * apart.std() / np.sqrt(len(draw))}
+    for values, part in draws.groupby(keys, sort=False):
+        ratio = part["oracle_mse"].mean() / part["mse"].mean()
+        apart = part["oracle_mse"] / part["oracle_mse"].mean() - part["mse"] / part["mse"].mean()
+        found = {"replicates": len(part), "efficiency": ratio, "se": ratio * apart.std() / np.sqrt(len(part))}
         means = ("mse", "oracle_mse", "coverage", "fdr", "power", "converged")
-        found |= {name: draw[name].mean() for name in means} | {"any_flag": (draw["flags"] > 0).mean()}
+        found |= {name: part[name].mean() for name in means} | {"any_flag": (part["flags"] > 0).mean()}
         rows.append(dict(zip(keys, values, strict=True)) | found)
     return pd.DataFrame(rows)
 
@@ -237,6 +252,13 @@ def _chosen(methods: Iterable[str] | Mapping[str, Make]) -> dict[str, Make]:
     if isinstance(methods, str):
         raise TypeError(f"methods is {methods!r}; give a list of names, as in methods=[{methods!r}]")
     return {name: METHODS[one_of(name, "methods", tuple(METHODS))] for name in methods}
+
+
+def _possible(kind: str, family: str, p: int) -> str:
+    """Refuse a corruption that the family cannot have now, not after an hour of fits."""
+    one_of(kind, "corruptions", tuple(CORRUPTIONS))
+    glm_design(family, 1, 1, p, abnormal=[0], corruption=kind, seed=0)
+    return kind
 
 
 @lru_cache(maxsize=16)
@@ -259,14 +281,7 @@ def _replicate(cell: Cell, k: int, methods: dict[str, Make], solver: str, seed: 
     with one_blas_thread(), warnings.catch_warnings():
         # What did not converge is counted.
         warnings.simplefilter("ignore", AdflWarning)
-        words = " ".join(map(str, astuple(cell)))
-        sim = glm_design(
-            cell.family, cell.M, cell.n, cell.p,
-            abnormal=cell.share,
-            corruption=cell.corruption if cell.share else None,
-            covariates=cell.covariates,
-            seed=np.random.default_rng([seed, zlib.crc32(words.encode()), k]),
-        )  # fmt: skip
+        sim = draw(cell, k, seed)
         model = DecentralizedGLM(
             ClientData.from_arrays(sim.X, sim.y, sim.client), _network(cell.network, cell.M), cell.family
         )
@@ -307,9 +322,9 @@ def _measured(res: Results, sim: Simulation) -> Row:
     }
 
 
-def _watched(found: Iterable[list[Row]], total: int) -> Iterator[list[Row]]:
+def _bar(total: int) -> Callable[[Iterable[list[Row]]], Iterable[list[Row]]]:
     try:
         from tqdm.auto import tqdm
     except ImportError:
         raise ImportError("progress=True needs tqdm; install it with: pip install 'adfl-stats[study]'") from None
-    yield from tqdm(found, total=total, desc="data sets", unit="set", leave=False)
+    return partial(tqdm, total=total, desc="data sets", unit="set", leave=False)
