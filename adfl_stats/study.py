@@ -12,7 +12,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
@@ -66,6 +66,8 @@ class Cell:
         "circle-D" (everybody hears the next D), "erdos-renyi-q" (drawn once, with one seed) or "complete".
     M, n, p : int
         Clients, rows of each, covariates.
+    slope : float or None
+        The slopes of the first floor(0.2 p) covariates, the others being zero; None for those of `glm_design`.
     """
 
     family: str
@@ -76,6 +78,7 @@ class Cell:
     M: int
     n: int
     p: int
+    slope: float | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ def grid(
     M: int | None = None,
     n: int | None = None,
     p: int | None = None,
+    slope: float | None = None,
 ) -> list[Cell]:
     """Return the cells of a family: networks x covariates x corruptions x shares.
 
@@ -122,6 +126,8 @@ def grid(
         The values of the cells; see `Cell`.
     M, n, p : int, optional
         Clients, rows of each, covariates.
+    slope : float, optional
+        How strong the signal is, and with it what OOD and MP change; see `Cell`.
 
     Examples
     --------
@@ -133,6 +139,8 @@ def grid(
         name: getattr(usual, name) if value is None else whole_number(value, name, 1)
         for name, value in {"M": M, "n": n, "p": p}.items()
     }
+    if slope is not None:
+        slope = in_interval(slope, "slope", 0.0, np.inf, open_low=True)
     names = list(networks)
     for name in names:
         _network(name, sizes["M"])
@@ -146,7 +154,8 @@ def grid(
         [in_interval(share, "shares", 0.0, 0.5, open_high=True) for share in parts],
     )
     cells = (
-        Cell(family, network, law, kind if share else "none", share, **sizes) for network, law, kind, share in values
+        Cell(family, network, law, kind if share else "none", share, **sizes, slope=slope)
+        for network, law, kind, share in values
     )
     # The cells without abnormal clients are the same for all corruptions.
     return list(dict.fromkeys(cells))
@@ -154,7 +163,9 @@ def grid(
 
 def draw(cell: Cell, replicate: int, seed: int = 1) -> Simulation:
     """Return the data set of one replicate of a cell, as `run` draws it under the same seed."""
-    words = " ".join(map(str, astuple(cell)))
+    # Slopes share their random numbers, so that a comparison of two has less noise.
+    words = " ".join(str(value) for name, value in asdict(cell).items() if name != "slope")
+    theta0 = None if cell.slope is None else cell.slope * (np.arange(cell.p) < max(1, cell.p // 5))
     return glm_design(
         cell.family,
         cell.M,
@@ -163,6 +174,7 @@ def draw(cell: Cell, replicate: int, seed: int = 1) -> Simulation:
         abnormal=cell.share,
         corruption=cell.corruption if cell.share else None,
         covariates=cell.covariates,
+        theta0=theta0,
         seed=np.random.default_rng([seed, zlib.crc32(words.encode()), replicate]),
     )
 
@@ -236,7 +248,7 @@ def efficiency(draws: pd.DataFrame) -> pd.DataFrame:
     """
     keys = [*(field.name for field in fields(Cell)), "method"]
     rows = []
-    for values, part in draws.groupby(keys, sort=False):
+    for values, part in draws.groupby(keys, sort=False, dropna=False):
         ratio = part["oracle_mse"].mean() / part["mse"].mean()
         apart = part["oracle_mse"] / part["oracle_mse"].mean() - part["mse"] / part["mse"].mean()
         found = {"replicates": len(part), "efficiency": ratio, "se": ratio * apart.std() / np.sqrt(len(part))}

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from pandas.testing import assert_frame_equal
 
 import adfl_stats as ad
@@ -76,6 +76,19 @@ def test_draws_have_what_the_cell_says():
     assert 0.43 < means.std() < 0.61
     assert not np.array_equal(study.draw(cell, 3, seed=2).X, sim.X)
     assert not np.array_equal(study.draw(cell, 4).X, sim.X)
+
+
+def test_slopes_set_the_truth_and_share_their_random_numbers():
+    usual, strong = (small(corruptions=["BF"], shares=[0.2], p=10, slope=slope)[0] for slope in (None, 2.0))
+    first, second = study.draw(usual, 0), study.draw(strong, 0)
+    assert second.theta0.tolist() == [2.0, 2.0] + [0.0] * 8
+    assert_array_equal(first.X, second.X)
+    clean = ~first.abnormal[first.client]
+    assert_allclose((second.y - first.y)[clean], first.X[clean, :2].sum(axis=1), atol=1e-12)
+    table = study.efficiency(study.run([usual, strong], ["DFL"], replicates=1))
+    # One row a cell; flipped signs bend twice the slopes twice as far, give or take the noise.
+    assert len(table) == 2
+    assert 3.0 < table["mse"][1] / table["mse"][0] < 5.0
 
 
 # ------------------------------------------------------------------ one replicate, by hand
@@ -192,7 +205,7 @@ def test_flags_of_the_default_fit(draws, table):
 def test_efficiency_is_a_ratio_of_means_with_its_standard_error():
     rng = np.random.default_rng(4)
     about = {"family": "gaussian", "network": "circle-5", "covariates": "homogeneous", "corruption": "BF"}
-    about |= {"share": 0.2, "n": 60, "p": 5, "method": "fit"}
+    about |= {"share": 0.2, "n": 60, "p": 5, "slope": None, "method": "fit"}
     rest = {"coverage": 0.5, "flags": [0, 2] * 8000, "fdr": 0.25, "power": 1.0, "converged": True}
 
     # 400 studies of 40 data sets, told apart by their M.
@@ -212,7 +225,7 @@ def test_efficiency_is_a_ratio_of_means_with_its_standard_error():
 def summary(family, **columns):
     """A table of cells as `study.efficiency` returns it."""
     usual = {"family": family, "network": "circle-5", "covariates": "homogeneous", "corruption": "MP", "share": 0.2}
-    usual |= {"M": 100, "n": 100, "p": 50, "method": "fit", "replicates": 3, "efficiency": 1.0}
+    usual |= {"M": 100, "n": 100, "p": 50, "method": "fit", "replicates": 3, "efficiency": 1.0, "slope": None}
     return pd.DataFrame(usual | columns)
 
 
@@ -298,6 +311,7 @@ def test_command_line(tmp_path, capsys):
         ("--corruptions BF LF", "corruption 'LF' flips binary labels, but family is 'gaussian'"),
         ("--shares .2 .6", r"shares is 0.6; it must lie in \[0, 0.5\)"),
         ("--covariates mixed", "covariates is 'mixed'; choose one of 'homogeneous', 'heterogeneous'"),
+        ("--slope 0", r"slope is 0; it must lie in \(0, inf\)"),
         ("--replicates 0", "replicates is 0; it must be at least 1"),
         ("--jobs 0", "jobs is 0; it must be at least 1"),
         ("--seed -1", "seed is -1; it must be at least 0"),
