@@ -13,7 +13,7 @@ except ImportError as error:  # pragma: no cover - only in a broken install
         "(pip install .); from a source folder use: pip install -e ."
     ) from error
 
-from adfl_stats import attacks, networks, plots, simulate, theory
+from adfl_stats import attacks, networks, plots, simulate, study, theory
 from adfl_stats.data import ClientData
 from adfl_stats.errors import (
     AdflWarning,
@@ -86,5 +86,6 @@ __all__ = [
     "plots",
     "screen",
     "simulate",
+    "study",
     "theory",
 ]

@@ -1,4 +1,4 @@
-"""The command line: ``adfl-stats demo``, ``adfl-stats fit`` and ``adfl-stats check-network``."""
+"""The command line: ``adfl-stats demo``, ``fit``, ``check-network`` and ``efficiency``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 import adfl_stats as ad
+from adfl_stats.cli_efficiency import add_efficiency
 from adfl_stats.cli_network import add_check_network
 
 __all__ = ["main"]
@@ -122,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     fit.set_defaults(run=_fit)
 
     add_check_network(commands)
+    add_efficiency(commands)
     return parser
 
 

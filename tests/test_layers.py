@@ -48,9 +48,9 @@ LAYERS = [
     {"contrasts", "oracle", "prediction", "screening"},
     {"results"},
     {"model", "plots", "storage", "summary"},
-    {"starts"},
+    {"starts", "study"},
     {""},
-    {"cli_network"},
+    {"cli_efficiency", "cli_network"},
     {"cli"},
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
