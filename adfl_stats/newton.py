@@ -13,6 +13,7 @@ from adfl_stats.accuracy import sandwich
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import client_gradients, client_moments, curvature_and_meat
 from adfl_stats.families import Family
+from adfl_stats.moments import meat
 
 __all__ = ["Estimate", "local_estimate", "pooled_estimate"]
 
@@ -68,8 +69,8 @@ def local_estimate(data: ClientData, family: Family, m: int, start: Array) -> Es
     theta = _minimum(slopes, start, _column_sizes(data, family, m))
     if theta is None:
         return None
-    found = client_moments(data, family, theta, m)
-    return Estimate(theta, sandwich(found.hessian, found.meat)[1])
+    squares = np.add.reduce([meat(data, family, theta, rows, data.weights_of(rows)) for rows in data.blocks(m)])
+    return Estimate(theta, sandwich(slopes(theta)[1], squares)[1])
 
 
 def _minimum(slopes: Slopes, theta: Array, size: Array) -> Array | None:
