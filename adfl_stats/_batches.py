@@ -125,4 +125,6 @@ def row_blocks(data: ClientData) -> Iterator[slice]:
 
 def row_clients(data: ClientData, rows: slice) -> NDArray[np.int64]:
     """Return the client of each row of a slice."""
-    return np.searchsorted(data.offsets, np.arange(rows.start, rows.stop), side="right") - 1
+    first, last = np.searchsorted(data.offsets, (rows.start, rows.stop - 1), side="right") - 1
+    ends = np.clip(data.offsets[first : last + 2], rows.start, rows.stop)
+    return np.repeat(np.arange(first, last + 1), ends[1:] - ends[:-1])

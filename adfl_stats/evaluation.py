@@ -98,8 +98,9 @@ def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> 
         hessian += np.tensordot(share, found.hessian, 1)
         information += np.tensordot(share, found.information, 1)
         for piece in pieces:
-            weight = piece.spread(share / data.totals[at]) * data.weights_of(piece.rows)
-            row_meat += meat(data, family, theta, piece.rows, weight)
+            rows, weight = piece.rows, piece.spread(share / data.totals[at]) * data.weights_of(piece.rows)
+            residual = family.residual(linear_predictor(data, family, theta, rows), data.y[rows])
+            row_meat += meat(data.X[rows], scaled(residual, weight))
         model_meat += np.tensordot(share**2 / data.totals[at], found.information, 1)
     noise, *tails = client_tails(data, family, theta, gradients, most)
     return Evaluation(
@@ -188,7 +189,7 @@ def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: 
         X, y = data.X[rows], data.y[rows]
         weight = shares[row_clients(data, rows)] * data.weights_of(rows)
         eta = linear_predictor(data, family, theta, rows)
-        row_meat += meat(data, family, theta, rows, weight)
+        row_meat += meat(X, scaled(family.residual(eta, y), weight))
         whole = Batch(slice(0, 1), rows, np.array([len(y)]))
         hessian += weighted_curvature(whole, X, family.curvature(eta, y), weight)[0]
     return hessian, row_meat

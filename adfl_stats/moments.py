@@ -109,10 +109,9 @@ def scaled(residual: Array, weight: Array) -> Array:
     return residual * (weight if residual.ndim == 1 else weight[:, None])
 
 
-def meat(data: ClientData, family: Family, theta: Array, rows: slice, weight: Array) -> Array:
-    """Return the sum over a slice of rows of ss', (P, P), s being the row's score at theta times its `weight`."""
-    X, residual = data.X[rows], family.residual(linear_predictor(data, family, theta, rows), data.y[rows])
-    scores = (scaled(residual, weight).reshape(len(X), -1, 1) * X[:, None, :]).reshape(len(X), -1)
+def meat(X: Array, residual: Array) -> Array:
+    """Return the sum over rows of the squares ss' of their scores, (P, P), from their (weighted) residuals."""
+    scores = (residual.reshape(len(X), -1, 1) * X[:, None, :]).reshape(len(X), -1)
     return np.asarray(scores.T @ scores)
 
 
