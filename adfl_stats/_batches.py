@@ -56,12 +56,30 @@ class Batch:
 
     def cross(self, left: Array, right: Array) -> Array:
         """Return each client's left'right, (C, a, b), for rows (R, a) and (R, b)."""
-        if len(self.sizes) == 1:
-            return (left.T @ right)[None]
+        if self._equal:
+            shape = len(self.sizes), self.sizes[0], -1
+            return np.matmul(left.reshape(shape).transpose(0, 2, 1), right.reshape(shape))
         out = np.empty((len(self.sizes), left.shape[1], right.shape[1]))
         for which, place in self._by_size:
-            out[which] = np.matmul(left[place].transpose(0, 2, 1), right[place])
+            stack = left[place]
+            # One array twice is a symmetric product, at half the price.
+            out[which] = np.matmul(stack.transpose(0, 2, 1), stack if right is left else right[place])
         return out
+
+    def times(self, values: Array, matrices: Array) -> Array:
+        """Return the values (R, a) of each client's rows times its own matrix, of `matrices` (C, a, b)."""
+        if self._equal:
+            stack = values.reshape(len(self.sizes), self.sizes[0], -1)
+            return np.matmul(stack, matrices).reshape(len(values), -1)
+        out = np.empty((len(values), matrices.shape[2]))
+        for which, place in self._by_size:
+            out[place] = np.matmul(values[place], matrices[which])
+        return out
+
+    @cached_property
+    def _equal(self) -> bool:
+        """Whether all clients have as many rows here, so that these are a stack already."""
+        return bool((self.sizes == self.sizes[0]).all())
 
     @cached_property
     def _by_size(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
@@ -107,4 +125,6 @@ def row_blocks(data: ClientData) -> Iterator[slice]:
 
 def row_clients(data: ClientData, rows: slice) -> NDArray[np.int64]:
     """Return the client of each row of a slice."""
-    return np.searchsorted(data.offsets, np.arange(rows.start, rows.stop), side="right") - 1
+    first, last = np.searchsorted(data.offsets, (rows.start, rows.stop - 1), side="right") - 1
+    ends = np.clip(data.offsets[first : last + 2], rows.start, rows.stop)
+    return np.repeat(np.arange(first, last + 1), ends[1:] - ends[:-1])

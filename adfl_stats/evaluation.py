@@ -18,8 +18,8 @@ from adfl_stats.families import Family
 from adfl_stats.moments import (
     client_moments,
     linear_predictor,
+    meat,
     moments,
-    rows_times,
     scaled,
     score_statistic,
     weighted_curvature,
@@ -87,7 +87,7 @@ def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> 
     least, most = np.zeros(M), np.zeros(M)
     gradients, raw_scores = np.zeros((M, P)), np.zeros(M)
     ranks, dispersions = np.zeros(M, dtype=np.int64), np.zeros(M)
-    hessian, information, meat, model_meat = (np.zeros((P, P)) for _ in range(4))
+    hessian, information, row_meat, model_meat = (np.zeros((P, P)) for _ in range(4))
     for pieces in whole_clients(data, P):
         found, at = moments(data, family, theta[None], pieces), pieces[0].clients
         gradients[at], dispersions[at] = found.gradient, found.dispersion
@@ -97,7 +97,10 @@ def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> 
         share = weights[at] / M
         hessian += np.tensordot(share, found.hessian, 1)
         information += np.tensordot(share, found.information, 1)
-        meat += np.tensordot(share**2, found.meat, 1)
+        for piece in pieces:
+            rows, weight = piece.rows, piece.spread(share / data.totals[at]) * data.weights_of(piece.rows)
+            residual = family.residual(linear_predictor(data, family, theta, rows), data.y[rows])
+            row_meat += meat(data.X[rows], scaled(residual, weight))
         model_meat += np.tensordot(share**2 / data.totals[at], found.information, 1)
     noise, *tails = client_tails(data, family, theta, gradients, most)
     return Evaluation(
@@ -106,7 +109,7 @@ def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> 
         ranks=ranks,
         hessian=hessian,
         information=information,
-        meat=meat,
+        meat=row_meat,
         model_meat=model_meat,
         scale=_scale(family, dispersions, data, weights, P),
         least_curvature=least,
@@ -180,19 +183,16 @@ def client_gradients(data: ClientData, family: Family, theta: Array) -> Array:
 def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: Array) -> tuple[Array, Array]:
     """Return only the weighted curvature and meat of an `Evaluation`, in one pass that ignores clients."""
     P = len(theta)
-    hessian, meat = np.zeros((P, P)), np.zeros((P, P))
+    hessian, row_meat = np.zeros((P, P)), np.zeros((P, P))
     shares = weights / (data.n_clients * data.totals)
     for rows in row_blocks(data):
         X, y = data.X[rows], data.y[rows]
-        weight = shares[row_clients(data, rows)]
-        if data.row_weights is not None:
-            weight = weight * data.row_weights[rows]
+        weight = shares[row_clients(data, rows)] * data.weights_of(rows)
         eta = linear_predictor(data, family, theta, rows)
-        scores = rows_times(scaled(family.residual(eta, y), weight), X)
-        meat += scores.T @ scores
+        row_meat += meat(X, scaled(family.residual(eta, y), weight))
         whole = Batch(slice(0, 1), rows, np.array([len(y)]))
         hessian += weighted_curvature(whole, X, family.curvature(eta, y), weight)[0]
-    return hessian, meat
+    return hessian, row_meat
 
 
 def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[Array, NDArray[np.int64]]:

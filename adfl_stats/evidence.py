@@ -18,16 +18,17 @@ weight it is negative: the estimate has an error of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
-from adfl_stats._algebra import inverse
+from adfl_stats._algebra import inverse, roots_of_inverses, stacked_cholesky
+from adfl_stats._batches import Batch, whole_clients
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import Evaluation
 from adfl_stats.families import Family
-from adfl_stats.moments import ClientMoments, client_moments, linear_predictor
+from adfl_stats.moments import ClientMoments, linear_predictor, moments, scaled
 
 __all__ = ["Evidence", "gather_evidence"]
 
@@ -89,89 +90,81 @@ def gather_evidence(
     """
     M, P = data.n_clients, len(theta)
     alone = weights / (M * data.totals)
+    bread, error, rest = np.zeros((P, P)), np.zeros((P, P)), np.zeros(P)
     if smooth:
         bread = inverse(found.information)
         error = bread @ found.model_meat @ bread
         rest = inverse(found.hessian) @ (weights @ found.gradients) / M
-    vectors = {name: np.zeros(M) for name in _NUMBERS}
-    rank, shift = np.zeros(M, dtype=np.int64), np.full((M, P), np.nan)
-    for m in range(M):
-        total, moments = data.totals[m], client_moments(data, family, theta, m)
-        C = 2.0 * alone[m] * bread - error if smooth else np.zeros((P, P))
-        factor = _root_of_inverse(total * moments.information)
-        numbers = _quadratic_forms(total * moments.gradient, total * moments.information @ factor, factor, C)
-        numbers |= _row_forms(data, family, theta, m, factor)
-        rank[m] = numbers.pop("rank")
-        for name, value in (numbers | {"dispersion": moments.dispersion}).items():
-            vectors[name][m] = value
-        if smooth:
-            shift[m] = _without(found.hessian, alone[m] * total, moments, rest)
-    return Evidence(rank=rank, shift=shift, **vectors)
+    parts = []
+    for pieces in whole_clients(data, P):
+        at = pieces[0].clients
+        total, clients = data.totals[at], moments(data, family, theta[None], pieces)
+        J = total[:, None, None] * clients.information
+        roots, ranks = roots_of_inverses(J)
+        C = 2.0 * alone[at, None, None] * bread - error
+        part = _quadratic_forms(total[:, None] * clients.gradient, J @ roots, roots, ranks, C)
+        part |= _row_forms(data, family, theta, pieces, roots) | {"dispersion": clients.dispersion}
+        part["shift"] = (
+            _without(found.hessian, alone[at] * total, clients, rest) if smooth else np.full((len(total), P), np.nan)
+        )
+        parts.append(part)
+    return Evidence(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
-_NUMBERS = ("statistic", "dispersion", "expected_peak", "peak", "mirror", "mirror_mean")
+def _quadratic_forms(s: Array, JF: Array, roots: Array, ranks: NDArray[np.int64], C: Array) -> dict[str, NDArray[Any]]:
+    """Return s' V^+ s, its rank, and the mean of the mirror statistic, in coordinates where J is the identity.
+
+    Coordinates beyond the rank of J are zero in s and in J C J, and count for nothing.
+    """
+    pulled = JF.transpose(0, 2, 1) @ C @ JF
+    along, variance = (s[:, None, :] @ roots).transpose(0, 2, 1), np.eye(s.shape[1]) - pulled
+    lower, full = stacked_cholesky(variance, np.sqrt(LEAST_VARIANCE))
+    statistic, rank = np.empty(len(s)), ranks.copy()
+    statistic[full] = np.square(np.linalg.solve(lower[full], along[full])).sum(axis=(1, 2))
+    values, vectors = np.linalg.eigh(variance[~full])
+    keep = values > LEAST_VARIANCE
+    squares = np.square(vectors.transpose(0, 2, 1) @ along[~full])[:, :, 0]
+    statistic[~full] = np.divide(squares, values, out=np.zeros_like(values), where=keep).sum(axis=1)
+    rank[~full] -= (~keep).sum(axis=1)
+    return {"statistic": statistic, "rank": rank, "mirror_mean": -np.trace(pulled, axis1=1, axis2=2)}
 
 
-def _root_of_inverse(J: Array) -> Array:
-    """Return F (P, r) with F'JF = I and r the rank of J, so that s' F F' s = s' J^+ s for s in the range of J."""
-    size = np.sqrt(np.diag(J))
-    unit = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
-    scaled = J * np.outer(unit, unit)
-    lower, failed = linalg.lapack.dpotrf(scaled, lower=True)
-    # As for the score statistic: pivots are what a unit column has left beside those before it.
-    if not failed and np.diag(lower).min() > 1e-4:
-        return unit[:, None] * linalg.lapack.dtrtri(lower, lower=True)[0].T
-    values, vectors = np.linalg.eigh(scaled)
-    keep = values > max(values[-1], 0.0) * len(values) * 1e-12
-    return unit[:, None] * vectors[:, keep] / np.sqrt(values[keep])
-
-
-def _quadratic_forms(s: Array, JF: Array, factor: Array, C: Array) -> dict[str, float]:
-    """Return s' V^+ s, its rank, and the mean of the mirror statistic, in coordinates where J is the identity."""
-    pulled = JF.T @ C @ JF
-    along, variance = factor.T @ s, np.eye(len(pulled)) - pulled
-    lower, failed = linalg.lapack.dpotrf(variance, lower=True)
-    if len(along) and not failed and np.diag(lower).min() ** 2 > LEAST_VARIANCE:
-        z = linalg.solve_triangular(lower, along, lower=True)
-    else:
-        values, vectors = np.linalg.eigh(variance)
-        keep = values > LEAST_VARIANCE
-        z = vectors[:, keep].T @ along / np.sqrt(values[keep])
-    return {"statistic": float(z @ z), "rank": len(z), "mirror_mean": -float(np.trace(pulled))}
-
-
-def _row_forms(data: ClientData, family: Family, theta: Array, m: int, factor: Array) -> dict[str, float]:
-    """Return the peaks and the mirror statistic of client m."""
-    halves = np.zeros((2, factor.shape[1]))
-    expected = peak = 0.0
-    by_output = factor.reshape(family.outputs, data.X.shape[1], factor.shape[1])
-    for rows in data.blocks(m):
-        X, y, weight = data.X[rows], data.y[rows], data.weights_of(rows)
+def _row_forms(data: ClientData, family: Family, theta: Array, pieces: list[Batch], roots: Array) -> dict[str, Array]:
+    """Return the peaks and the mirror statistics of the clients whose rows `pieces` hold."""
+    clients, (C, P, _) = pieces[0].clients, roots.shape
+    halves, expected, peak = np.zeros((2, C, P)), np.zeros(C), np.zeros(C)
+    by_output = roots.reshape(C, family.outputs, -1, P)
+    for piece in pieces:
+        rows = piece.rows
+        y, weight = data.y[rows], data.weights_of(rows)
         eta = linear_predictor(data, family, theta, rows)
-        residual = (family.residual(eta, y) * (weight if eta.ndim == 1 else weight[:, None])).reshape(len(y), -1)
+        residual = scaled(family.residual(eta, y), weight).reshape(len(y), -1)
         information = (weight * family.information(eta).T).T.reshape(len(y), family.outputs, family.outputs)
-        along = [X @ part for part in by_output]
-        scores = np.add.reduce([r[:, None] * z for r, z in zip(residual.T, along, strict=True)])
-        halves += scores[::2].sum(axis=0), scores[1::2].sum(axis=0)
-        peak += float(np.square(np.einsum("ij,ij->i", scores, scores)).sum())
+        along = [piece.times(data.X[rows], by_output[:, j]) for j in range(family.outputs)]
         gram = np.stack([[np.einsum("ij,ij->i", z, other) for other in along] for z in along], axis=-1)
         share = information @ gram.transpose(1, 2, 0)
-        expected += float(np.square(np.einsum("ijj->i", share)).sum() + 2.0 * np.einsum("ijk,ikj->", share, share))
-    return {"expected_peak": expected, "peak": peak, "mirror": 4.0 * float(halves[0] @ halves[1])}
+        normal = np.square(np.einsum("ijj->i", share)) + 2.0 * np.einsum("ijk,ikj->i", share, share)
+        expected += piece.sums(normal)
+        scores = np.add.reduce([r[:, None] * z for r, z in zip(residual.T, along, strict=True)])
+        peak += piece.sums(np.square(np.einsum("ij,ij->i", scores, scores)))
+        second = (np.arange(rows.start, rows.stop) - piece.spread(data.offsets[clients])) % 2 == 1
+        halves[1] += piece.sums(scores * second[:, None])
+        halves[0] += piece.sums(scores * ~second[:, None])
+    return {"expected_peak": expected, "peak": peak, "mirror": 4.0 * np.einsum("ij,ij->i", *halves)}
 
 
-def _without(H: Array, share: float, moments: ClientMoments, rest: Array) -> Array:
-    """Return the Newton step from the solution of the equation to that of the equation without the client.
+def _without(H: Array, share: Array, clients: ClientMoments, rest: Array) -> Array:
+    """Return the Newton steps from the solution of the equation to that of the equation without each client.
 
-    `rest` is how far the estimate is from the solution itself; it is taken off, or it would be laid to
-    the client's account.
+    `share` (C,) is what the client's mean loss counts in the equation. `rest` is how far the estimate is
+    from the solution itself; it is taken off, or it would be laid to the client's account.
     """
-    if share == 0.0:
-        return np.zeros(len(H))
-    gradient = moments.gradient - moments.hessian @ rest
-    others = H - share * moments.hessian
     size = np.sqrt(np.diag(H))
-    factor, failed = linalg.lapack.dpotrf(others / np.outer(size, size), lower=True)
-    if failed or np.diag(factor).min() < 1e-6:
-        return np.full(len(H), np.nan)
-    return share * linalg.cho_solve((factor, True), gradient / size) / size
+    others = (H - share[:, None, None] * clients.hessian) / np.outer(size, size)
+    _, possible = stacked_cholesky(others, 1e-6)
+    gradient = (clients.gradient - clients.hessian @ rest) / size
+    steps = np.full(gradient.shape, np.nan)
+    steps[possible] = np.linalg.solve(others[possible], gradient[possible, :, None])[:, :, 0] / size
+    steps[possible] *= share[possible, None]
+    steps[share == 0.0] = 0.0
+    return steps

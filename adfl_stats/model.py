@@ -6,12 +6,14 @@ import multiprocessing
 import os
 import threading
 import warnings
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from adfl_stats import diagnostics
 from adfl_stats._validation import in_interval, listing, one_of, whole_number
@@ -237,13 +239,19 @@ class DecentralizedGLM:
         return Problem(self.data, network, self.family, self.weighting, default_threads())
 
 
-def one_blas_thread() -> threadpool_limits:
+def one_blas_thread() -> AbstractContextManager[Any]:
     """Return a context in which BLAS has one thread.
 
     Its products are small here, where threads cost more than they bring; and their number would
     change the last bits of the result.
     """
-    return threadpool_limits(1, "blas")
+    return _blas().limit(limits=1, user_api="blas")
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Return the handle of NumPy's and SciPy's BLAS, which are loaded by now; to look for them again takes 10 ms."""
+    return ThreadpoolController()
 
 
 def default_threads() -> int:

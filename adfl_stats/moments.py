@@ -1,4 +1,4 @@
-"""Sums over the rows of each client at a point: gradient, curvature, meat, and Rao's score statistic of them."""
+"""Sums over the rows of each client at a point: gradient, curvature, and Rao's score statistic of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._batches import Batch
 from adfl_stats.data import ClientData
 from adfl_stats.families import Family
@@ -15,8 +16,8 @@ __all__ = [
     "ClientMoments",
     "client_moments",
     "linear_predictor",
+    "meat",
     "moments",
-    "rows_times",
     "scaled",
     "score_statistic",
     "weighted_curvature",
@@ -38,8 +39,6 @@ class ClientMoments:
         Mean gradient of the loss.
     hessian, information : ndarray (C, P, P)
         Mean observed and expected curvature.
-    meat : ndarray (C, P, P)
-        Sum over rows of the squared (weighted) scores over the squared total weight.
     dispersion : ndarray (C,)
         Mean over rows of the weighted squared Pearson residuals.
     """
@@ -47,7 +46,6 @@ class ClientMoments:
     gradient: Array
     hessian: Array
     information: Array
-    meat: Array
     dispersion: Array
 
 
@@ -66,14 +64,13 @@ def moments(data: ClientData, family: Family, thetas: Array, pieces: list[Batch]
     clients = pieces[0].clients
     C, P = clients.stop - clients.start, thetas.shape[1]
     gradient, dispersion = np.zeros((C, P)), np.zeros(C)
-    hessian, meat, expected = (np.zeros((C, P, P)) for _ in range(3))
+    hessian, expected = np.zeros((C, P, P)), np.zeros((C, P, P) if family.name in _OBSERVED else ())
     for piece in pieces:
         rows = piece.rows
         X, y, weight = data.X[rows], data.y[rows], data.weights_of(rows)
         eta = _own_predictor(data, family, thetas, piece)
-        scores = rows_times(scaled(family.residual(eta, y), weight), X)
-        gradient += piece.sums(scores)
-        meat += piece.cross(scores, scores)
+        residual = scaled(family.residual(eta, y), weight).reshape(len(y), -1)
+        gradient += piece.cross(residual, X).reshape(C, P)
         hessian += weighted_curvature(piece, X, family.curvature(eta, y), weight)
         if family.name in _OBSERVED:
             expected += weighted_curvature(piece, X, family.information(eta), weight)
@@ -84,7 +81,6 @@ def moments(data: ClientData, family: Family, thetas: Array, pieces: list[Batch]
         gradient / total[:, None],
         hessian,
         expected / total[:, None, None] if family.name in _OBSERVED else hessian,
-        meat / total[:, None, None] ** 2,
         dispersion / data.sizes[clients],
     )
 
@@ -113,17 +109,17 @@ def scaled(residual: Array, weight: Array) -> Array:
     return residual * (weight if residual.ndim == 1 else weight[:, None])
 
 
-def rows_times(residual: Array, X: Array) -> Array:
-    """Return each row's score: residual times x, output by output."""
-    if residual.ndim == 1:
-        return X * residual[:, None]
-    return (residual[:, :, None] * X[:, None, :]).reshape(len(X), -1)
+def meat(X: Array, residual: Array) -> Array:
+    """Return the sum over rows of the squares ss' of their scores, (P, P), from their (weighted) residuals."""
+    scores = (residual.reshape(len(X), -1, 1) * X[:, None, :]).reshape(len(X), -1)
+    return np.asarray(scores.T @ scores)
 
 
 def weighted_curvature(batch: Batch, X: Array, curvature: Array, weight: Array) -> Array:
     """Return each client's sum over rows of weight times curvature times xx', (C, P, P)."""
     if curvature.ndim == 1:
-        return batch.cross(X * (curvature * weight)[:, None], X)
+        root = X * np.sqrt(curvature * weight)[:, None]
+        return batch.cross(root, root)
     p, q = X.shape[1], curvature.shape[1]
     out = np.empty((len(batch.sizes), q, p, q, p))
     for j in range(q):
@@ -134,30 +130,7 @@ def weighted_curvature(batch: Batch, X: Array, curvature: Array, weight: Array) 
 
 
 def score_statistic(found: ClientMoments, totals: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Return n g' I^+ g and the rank of I of each client; the pseudo-inverse serves clients with n_m < P.
-
-    The columns are brought to one scale first, or their units would decide about the rank.
-    """
-    size = np.sqrt(np.diagonal(found.information, axis1=1, axis2=2))
-    unit = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
-    scaled, gradient = found.information * unit[:, :, None] * unit[:, None, :], found.gradient * unit
-    statistic, ranks = np.zeros(len(totals)), np.full(len(totals), size.shape[1])
-    factor = _cholesky(scaled)
-    # The squared pivots are what a unit column has left beside those before it: full rank, the usual case.
-    full = np.diagonal(factor, axis1=1, axis2=2).min(axis=1) > 1e-4
-    along = np.linalg.solve(factor[full], gradient[full, :, None])[:, :, 0]
-    statistic[full] = np.einsum("ij,ij->i", along, along)
-    values, vectors = np.linalg.eigh(scaled[~full])
-    keep = values > np.maximum(values[:, -1:], 0.0) * values.shape[1] * 1e-12
-    along = np.einsum("ijk,ij->ik", vectors, gradient[~full])
-    statistic[~full] = np.divide(along**2, values, out=np.zeros_like(values), where=keep).sum(axis=1)
-    ranks[~full] = keep.sum(axis=1)
-    return totals * statistic, ranks
-
-
-def _cholesky(matrices: Array) -> Array:
-    """Return the Cholesky factors (C, P, P), or zeros where one of the matrices has none."""
-    try:
-        return np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
-    except np.linalg.LinAlgError:
-        return np.zeros_like(matrices)
+    """Return n g' I^+ g and the rank of I of each client; the pseudo-inverse serves clients with n_m < P."""
+    roots, ranks = roots_of_inverses(found.information)
+    along = found.gradient[:, None, :] @ roots
+    return totals * np.square(along[:, 0]).sum(axis=1), ranks

@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from adfl_stats._batches import Batch, row_blocks, row_clients
 from adfl_stats.accuracy import sandwich
 from adfl_stats.data import ClientData
-from adfl_stats.evaluation import client_gradients, client_moments, curvature_and_meat
+from adfl_stats.evaluation import curvature_and_meat
 from adfl_stats.families import Family
+from adfl_stats.moments import client_moments, linear_predictor, meat, scaled, weighted_curvature
 
 __all__ = ["Estimate", "local_estimate", "pooled_estimate"]
 
@@ -42,16 +44,22 @@ def pooled_estimate(data: ClientData, family: Family, clients: NDArray[np.bool_]
     start : ndarray (P,)
         Where to begin.
     """
-    totals = np.where(clients, data.totals, 0.0)
-    # So that the means over clients that the evaluation takes become sums over rows.
-    weights = data.n_clients * totals
 
     def slopes(theta: Array) -> tuple[Array, Array]:
-        return totals @ client_gradients(data, family, theta), curvature_and_meat(data, family, theta, weights)[0]
+        gradient, hessian = np.zeros((family.outputs, data.X.shape[1])), np.zeros((len(theta), len(theta)))
+        for rows in row_blocks(data):
+            X, y, weight = data.X[rows], data.y[rows], clients[row_clients(data, rows)] * data.weights_of(rows)
+            eta = linear_predictor(data, family, theta, rows)
+            gradient += scaled(family.residual(eta, y), weight).reshape(len(y), -1).T @ X
+            whole = Batch(slice(0, 1), rows, np.array([len(y)]))
+            hessian += weighted_curvature(whole, X, family.curvature(eta, y), weight)[0]
+        return gradient.ravel(), hessian
 
     theta = _minimum(slopes, start, _column_sizes(data, family))
     if theta is None:
         return None
+    # So that the means over clients that the evaluation takes become sums over rows.
+    weights = np.where(clients, data.n_clients * data.totals, 0.0)
     return Estimate(theta, sandwich(*curvature_and_meat(data, family, theta, weights))[1])
 
 
@@ -68,8 +76,11 @@ def local_estimate(data: ClientData, family: Family, m: int, start: Array) -> Es
     theta = _minimum(slopes, start, _column_sizes(data, family, m))
     if theta is None:
         return None
-    found = client_moments(data, family, theta, m)
-    return Estimate(theta, sandwich(found.hessian, found.meat)[1])
+    squares = np.zeros((len(theta), len(theta)))
+    for rows in data.blocks(m):
+        residual = family.residual(linear_predictor(data, family, theta, rows), data.y[rows])
+        squares += meat(data.X[rows], scaled(residual, data.weights_of(rows)))
+    return Estimate(theta, sandwich(slopes(theta)[1], squares)[1])
 
 
 def _minimum(slopes: Slopes, theta: Array, size: Array) -> Array | None:
@@ -112,6 +123,7 @@ def _solved(hessian: Array, gradient: Array) -> Array | None:
 
 def _column_sizes(data: ClientData, family: Family, m: int | None = None) -> Array:
     """Return the root mean squares of the columns, once per output."""
-    clients = range(data.n_clients) if m is None else (m,)
-    squares = sum(np.einsum("ij,ij->j", data.X[rows], data.X[rows]) for k in clients for rows in data.blocks(k))
-    return np.tile(np.sqrt(squares / sum(data.sizes[k] for k in clients)), family.outputs)
+    squares, count = np.zeros(data.X.shape[1]), data.n_rows if m is None else data.sizes[m]
+    for rows in row_blocks(data) if m is None else data.blocks(m):
+        squares += np.einsum("ij,ij->j", data.X[rows], data.X[rows])
+    return np.tile(np.sqrt(squares / count), family.outputs)

@@ -144,7 +144,7 @@ def _line(estimates: list[Estimate], oracle: Estimate, clients: float, rows: flo
     return words | {
         "distance": float(np.sqrt(np.mean((apart / se) ** 2))),
         "worst": float(np.max(np.abs(apart / se))),
-        "variance_ratio": float(np.mean(se**2 / variances)),
+        "variance_ratio": float(np.mean(np.diag(oracle.covariance) / variances)),
         "efficiency": float(len(se) / (len(se) + squared)),
     }
 
