@@ -269,7 +269,12 @@ class Conversion:
 
     def _tables(self, columns: list[str]) -> Iterator[Any]:
         """Yield the row groups in slices; `iter_batches` would hold on to the groups it has left behind."""
+        import pyarrow as pa
+
         for group in range(self.file.num_row_groups):
             table = self.file.read_row_group(group, columns=columns)
             for low in range(0, len(table), BATCH_ROWS):
                 yield table.slice(low, BATCH_ROWS)
+            del table
+            # The pool would keep what the groups leave behind.
+            pa.default_memory_pool().release_unused()

@@ -37,7 +37,7 @@ def add_efficiency(commands: Any) -> None:
     parser.add_argument("--corruptions", nargs="+", metavar="KIND", help="BF, OOD, MP, LF, permute, noise")
     parser.add_argument("--shares", nargs="+", type=float, metavar="S", help="shares of abnormal clients")
     parser.add_argument("--covariates", nargs="+", metavar="LAW", help="homogeneous, heterogeneous")
-    parser.add_argument("--slope", type=float, help="the nonzero slopes; by default those of the family's design")
+    parser.add_argument("--slope", type=float, default=1.0, help="the nonzero slopes; by default 1, as in the paper")
     parser.add_argument("--rivals", action="store_true", help="fit the rivals too, and print log10 mean squared errors")
     parser.add_argument("--solver", default="rounds", help="rounds (default) or limit, which is faster")
     parser.add_argument("--seed", type=int, default=1, help="seed of the simulation (default 1)")
@@ -120,7 +120,9 @@ def _verdicts(table: pd.DataFrame) -> list[str]:
 
 def _title(table: pd.DataFrame) -> str:
     first = table.iloc[0]
-    slope = "" if pd.isna(first["slope"]) else f", slopes of {first['slope']:g}"
+    slope = (
+        "" if first["slope"] == 1.0 else ", weak slopes" if pd.isna(first["slope"]) else f", slopes {first['slope']:g}"
+    )
     return (
         f"Efficiency of fit() against the oracle: {first['family']}, M = {first['M']}, n = {first['n']}, "
         f"p = {first['p']}{slope}, {first['replicates']} data sets a cell"

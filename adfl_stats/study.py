@@ -111,7 +111,7 @@ def grid(
     M: int | None = None,
     n: int | None = None,
     p: int | None = None,
-    slope: float | None = None,
+    slope: float | None = 1.0,
 ) -> list[Cell]:
     """Return the cells of a family: networks x covariates x corruptions x shares.
 
@@ -126,8 +126,8 @@ def grid(
         The values of the cells; see `Cell`.
     M, n, p : int, optional
         Clients, rows of each, covariates.
-    slope : float, optional
-        How strong the signal is, and with it what OOD and MP change; see `Cell`.
+    slope : float or None
+        How strong the signal is, and with it what OOD and MP change; see `Cell`. 1 as in the paper.
 
     Examples
     --------
@@ -339,4 +339,4 @@ def _bar(total: int) -> Callable[[Iterable[list[Row]]], Iterable[list[Row]]]:
         from tqdm.auto import tqdm
     except ImportError:
         raise ImportError("progress=True needs tqdm; install it with: pip install 'adfl-stats[study]'") from None
-    return partial(tqdm, total=total, desc="data sets", unit="set", leave=False)
+    return partial(tqdm, total=total, desc="data sets", unit="set", mininterval=0.0, leave=False)

@@ -31,6 +31,8 @@ TRUST = 0.1
 LEVEL = 0.95
 # A client whose p-value, times the number of clients, is below this is flagged whatever the others do.
 FAMILY_LEVEL = 0.05
+# A client with a larger p-value keeps its weight, whatever the others make it look like.
+DOUBT = 0.02
 # Abnormal clients' scores are these multiples of a chi-square variable, in unknown shares. Smaller ones would
 # take heavy tails for abnormal clients.
 SCALES = 2.0 ** (np.arange(3, 25) / 2.0)
@@ -85,11 +87,13 @@ def majority(M: int) -> int:
     return min(M, M // 2 + 1)
 
 
-def flags(problem: Problem, theta: Array, trusted: Mask) -> Mask:
+def flags(problem: Problem, theta: Array, trusted: Mask, before: Mask | None = None) -> Mask:
     """Return the clients (M,) whose score does not fit the model at theta (P,), the estimate of the `trusted`.
 
-    Flagged are clients that are more probably abnormal than not, given all score statistics, and those whose
-    statistic is beyond what chance would bring in any of M clients. A majority is never flagged.
+    Flagged are clients that are more probably abnormal than not, given all score statistics, and are beyond the
+    98 % point of their own; and those beyond what chance would bring in any of M clients. A majority is never flagged.
+    Clients flagged `before` stay so while they are beyond the 95 % point: abnormal clients that were let in pull the
+    estimate their way, and would make the others of their kind look well.
     """
     # The dispersion is that of all clients: were it that of the unflagged, flags would breed flags.
     scores, ranks = score_statistics(problem.data, problem.family, np.tile(theta, (problem.M, 1)))
@@ -98,8 +102,10 @@ def flags(problem: Problem, theta: Array, trusted: Mask) -> Mask:
     share = problem.sizes / problem.sizes[trusted].sum()
     scores = scores / np.where(trusted, np.maximum(1.0 - share, LEAST_SHARE), 1.0 + share)
     p_values = stats.chi2.sf(scores, ranks)
-    abnormal = (abnormal_probabilities(scores, ranks) > 0.5) & (scores > ranks)
-    found: Mask = abnormal | (problem.M * p_values <= FAMILY_LEVEL)
+    found: Mask = (abnormal_probabilities(scores, ranks) > 0.5) & (p_values <= DOUBT)
+    found |= problem.M * p_values <= FAMILY_LEVEL
+    if before is not None:
+        found |= before & (p_values <= 1.0 - LEVEL)
     found[np.argsort(-p_values, kind="stable")[: majority(problem.M)]] = False
     return found
 
@@ -155,7 +161,7 @@ def agree_on_trust(problem: Problem, theta: Array, trusted: Mask) -> tuple[Mask,
     for _ in range(MOST_REFITS):
         seen.append(found)
         theta = weighted_solution(problem, np.where(found, 0.0, problem.sizes), theta)
-        found = flags(problem, theta, ~found)
+        found = flags(problem, theta, ~found, found)
         if any((found == other).all() for other in seen):
             break
     return found, theta
