@@ -20,6 +20,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,9 @@ from rivals import Call, pooled_glm, rivals_for
 import adfl_stats as ad
 from adfl_stats import _kernels
 from adfl_stats.families import Family
+from adfl_stats.limit import limits
 from adfl_stats.problem import Problem
+from adfl_stats.tuning import lambda_path
 
 M, N_ROWS, P, D, STEP, ROUNDS = 100, 100, 50, 5, 0.05, 200
 Section = Callable[[int], list[Row]]
@@ -143,6 +146,52 @@ def several_runs(repeats: int) -> list[Row]:
         t = seconds({"together": together, "apart": lambda single=single: [call() for call in single]}, repeats)
         ratio = np.median(t["apart"] / t["together"])
         rows.append(row(f"{family}, 32 runs: one by one / at once", ratio, ">= 5"))
+        t = seconds({"eight": ours(task, rounds, steps[:8]), "one": ours(task, rounds, steps[:1])}, repeats)
+        rows.append(row(f"{family}, 8 runs at once / one run", np.median(t["eight"] / t["one"]), "<= 4"))
+    return rows
+
+
+def path_scores(task: Problem, weights: np.ndarray, lams: np.ndarray, which: slice) -> np.ndarray:
+    return lambda_path(task, weights[:, which], lams[which], np.zeros(task.P), balance=False).scores
+
+
+@section
+def lambda_values(repeats: int) -> list[Row]:
+    """A path of 32 lambda values by cross-validation, against one path for each value."""
+    rows = []
+    for family in ("gaussian", "binomial"):
+        task = problem(family, np.full(M, N_ROWS))
+        lams = np.linspace(0.0, 8.0, 32)
+        weights = np.exp(-np.outer(np.linspace(0.0, 1.0, M), lams))
+        path = partial(path_scores, task, weights, lams)
+        apart = partial(lambda path: np.concatenate([path(slice(k, k + 1)) for k in range(32)]), path)
+        np.testing.assert_allclose(path(slice(None)), apart(), rtol=1e-6)
+        t = seconds({"together": partial(path, slice(None)), "apart": apart}, min(repeats, 3))
+        ratio = np.median(t["apart"] / t["together"])
+        rows.append(row(f"{family}, 32 lambda values, cross-validated: one by one / at once", ratio, ">= 5"))
+    return rows
+
+
+@section
+def limit(_: int, step: float = 0.002, accuracy: float = 1e-8) -> list[Row]:
+    """The limit solved for directly, against rounds until every client is as near to it; once, it takes long."""
+    rows = []
+    for family, wanted in (("gaussian", ">= 30"), ("binomial", ">= 15")):
+        for D in (5, 30):
+            task = problem(family, np.full(M, N_ROWS), network=ad.networks.directed_circle(M, D))
+            task.loss()
+            trust = task.steps(np.ones(M))
+            began = time.perf_counter()
+            found = limits(task, np.zeros((M, 1, P)), [trust], step)
+            direct = time.perf_counter() - began
+            theta, alpha, taken = np.zeros((M, 1, P)), np.full((M, 1), step), 0.0
+            while np.abs(theta - found.theta).max() > accuracy:
+                began = time.perf_counter()
+                _kernels.rounds(task.mixing, task.loss(), theta, alpha, 200, np.empty((200, 1)), np.array([np.inf]), 1)
+                taken += time.perf_counter() - began
+            rows.append(
+                row(f"{family}, D = {D}, step {step:g}, to {accuracy:g}: rounds / limit", taken / direct, wanted)
+            )
     return rows
 
 
