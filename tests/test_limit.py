@@ -178,6 +178,16 @@ def test_automatic_step_keeps_the_tolerance(model):
     np.testing.assert_allclose(by_limit.client_weights, by_rounds.client_weights, atol=0.05)
 
 
+def test_theory_knows_that_no_rounds_were_run(model):
+    res = model.fit(ad.DFL(), step=0.05, solver="limit", tolerance=10)
+    rates = model.rates(res)
+    assert np.isnan(rates.fitted)
+    assert "no rounds were run: the limit was solved for directly" in str(rates)
+    assert res.check()["Err1"].value == 0.0
+    default = " ".join(str(model.fit(solver="limit").check()).split())
+    assert "A last stage put 0 and 1 in the place of the weights that lambda gave." in default
+
+
 def test_limit_survives_saving(model, tmp_path):
     res = model.fit(ad.DFL(), solver="limit")
     res.save(tmp_path / "fit.npz")

@@ -249,7 +249,7 @@ def test_trace_factor_of_fits_that_cut_the_step(family):
 
 def trace_of(lines, theta=1.0):
     trace = pd.DataFrame(lines, columns=["round", "step", "moved"]).assign(run=0)
-    return observed_factor(SimpleNamespace(trace=trace, theta=np.full((2, 1), theta)))
+    return observed_factor(SimpleNamespace(solver="rounds", trace=trace, theta=np.full((2, 1), theta)))
 
 
 def test_trace_without_a_factor_says_why():

@@ -78,6 +78,8 @@ class Constants:
         lambda_n per unit of gradient norm; NaN if the method has none.
     lam_given : float
         lambda as the method counts it; with ``measure="score"`` its unit is the root score statistic.
+    equalised : bool
+        Whether a last stage put 0 and 1 in the place of the weights that lambda gave.
     variance : float
         Trace of the sandwich covariance of this fit, for V in Theorem 1.
     pooled_bias : float
@@ -128,6 +130,7 @@ class Constants:
     rounds: int
     lam: float
     lam_given: float
+    equalised: bool
     variance: float
     pooled_bias: float
     oracle_distance: float
@@ -200,10 +203,14 @@ class Constants:
             delta=float(np.sqrt(np.mean((omega - oracle) ** 2))),
             step_least=least,
             step_most=most,
-            contracted=contraction(*_phases(fit, least / fit.step), omega_good, lambda_min),
+            # In the limit nothing is left of the start.
+            contracted=0.0
+            if fit.solver == "limit"
+            else contraction(*_phases(fit, least / fit.step), omega_good, lambda_min),
             rounds=fit.rounds,
             lam=lam_given * _suspicion_unit(fit, n, float(curvatures.mean())),
             lam_given=lam_given,
+            equalised=bool(fit.details.get("equalise")),
             variance=variance,
             oracle_distance=math.sqrt(variance) if truth is None else float(np.linalg.norm(params - truth)),
             start_distance=_start_distance(fit, params, truth, variance),

@@ -206,7 +206,8 @@ def theorem3(c: Constants) -> list[Check]:
     limits = bounds.weight_bounds(c.lam, c.start_distance, c.n, c.N, c.varrho)
     final = bounds.adaptive_bound(c.lam, c.pooled_error, c.N)
     root = 1.0 / math.sqrt(c.N)
-    window = f"log N to n^1/2 M^-1/8, constants 1.{_empty(low, high)}{_lambda_unit(c)}"
+    replaced = " A last stage put 0 and 1 in the place of the weights that lambda gave." if c.equalised else ""
+    window = f"log N to n^1/2 M^-1/8, constants 1.{_empty(low, high)}{_lambda_unit(c)}{replaced}"
     lines = [
         _order("lambda", "Theorem 3", c.lam, f"{number(low)} to {number(high)}", window),
         _order(

@@ -42,6 +42,8 @@ def observed_factor(fit: Fit) -> Observed:
     Only the last run has the final weights. Where `fit` cuts the step, its last phase often has one line of
     trace; an earlier phase, at a larger step, has more. Moves near rounding do not count.
     """
+    if fit.solver == "limit":
+        return _none("no rounds were run: the limit was solved for directly")
     trace = fit.trace[fit.trace["run"] == fit.trace["run"].max()]
     rounding = 1e3 * np.finfo(np.float64).eps * (1.0 + float(np.abs(fit.theta).max()))
     usable = trace[trace["moved"] > rounding]
