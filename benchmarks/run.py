@@ -176,7 +176,7 @@ def lambda_values(repeats: int) -> list[Row]:
 
 @section
 def whole_fits(repeats: int) -> list[Row]:
-    """The default fit in the paper's linear setting against pooled ones by statsmodels, and the cost of a lambda path."""
+    """The default fit in the paper's linear setting against pooled ones by statsmodels; what a lambda path costs."""
     sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1)
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
     model = ad.DecentralizedGLM(data, ad.networks.directed_circle(M, D))
