@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import html
+import sys
 from typing import Any
 
 import adfl_stats as ad
@@ -41,9 +43,16 @@ def _check(options: argparse.Namespace) -> int:
     if options.json:
         _write(options.json, report.to_json())
     if options.html:
-        _write(options.html, f"<!doctype html><meta charset='utf-8'><title>{options.file}</title>{report.to_html()}")
+        _write(
+            options.html,
+            f"<!doctype html><meta charset='utf-8'><title>{html.escape(str(options.file))}</title>{report.to_html()}",
+        )
     if options.plot:
-        _plot(net, options.plot)
+        try:
+            _plot(net, options.plot)
+        except ValueError as error:
+            # The report stands without its picture.
+            print(f"adfl-stats: no picture: {error}", file=sys.stderr)
     return 0 if report["rho"].status == report["strongly connected"].status == "holds" else 1
 
 

@@ -243,10 +243,11 @@ def spectrum(net: Network, ax: Any = None) -> Any:
 
 
 def rates(rates: Rates, ax: Any = None) -> Any:
-    """Draw the clients' distance from their limit by round, beside the exact factor and the paper's bound.
+    """Draw the clients' distance from their limit by round, beside the exact and fitted factors and the paper's bound.
 
-    The line of the exact factor ends where the distances end; it runs along them once faster modes have
-    died out. The bound starts where the distances start, and its constant is open.
+    The lines of the factors end where the distances end; they run along them once faster modes have died out. The
+    factor fitted to the fit's own trace is drawn where it was seen at the same step. The bound starts where the
+    distances start, and its constant is open.
 
     Parameters
     ----------
@@ -261,9 +262,13 @@ def rates(rates: Rates, ax: Any = None) -> Any:
     # Where rounding has not yet taken over.
     seen = np.flatnonzero(distance > 1e-12 * distance[0])
     last = int(seen[-1]) if seen.size else 0
-    if np.isfinite(rates.exact):
-        back = distance[last] * rates.exact ** (at - at[last])
-        ax.plot(at, back, color="black", lw=1.0, ls="--", label=f"exact factor {rates.exact:.5g}")
+    factors = [("exact", rates.exact, "black", "--")]
+    if rates.fitted_step == rates.step:
+        factors.append(("fitted", rates.fitted, "#2e8b57", "-."))
+    for name, factor, colour, style in factors:
+        if np.isfinite(factor):
+            back = distance[last] * factor ** (at - at[last])
+            ax.plot(at, back, color=colour, lw=1.0, ls=style, label=f"{name} factor {factor:.5g}")
     bound = distance[0] * rates.bound**at
     ax.plot(at, bound, color=DOUBTED, lw=1.0, label=f"{rates.place}: {rates.bound:.5g}")
     ax.set(xlabel="round", ylabel="root mean square distance", yscale="log")

@@ -124,8 +124,9 @@ class ADFL:
         if equalise:
             bad, _ = agree_on_trust(problem, theta.mean(axis=0), trusted_by(steps.weights))
             steps = problem.steps(np.where(bad, 0.0, 1.0), balance=self.balance)
+            # `initial` stays that of the last stage whose weights lambda gave: Condition 7 speaks of it.
             run = settle(problem, theta, steps, plan, label="aDFL last stage")
-            initial, theta = theta, run.theta
+            theta = run.theta
             runs = [*runs, run]
         details = {
             "start": start,
@@ -138,7 +139,7 @@ class ADFL:
         if path is not None:
             details["lambda_path"] = path.to_frame().to_dict("list")
         if self.refresh is not None:
-            runs = [_joined(runs)]
+            runs = [*runs[: -len(plans)], _joined(runs[-len(plans) :])]
         return Outcome(theta, steps, runs, details, initial=initial)
 
     def _choose(self, problem: Problem, theta: Array, measure: str) -> tuple[float, LambdaPath | None]:

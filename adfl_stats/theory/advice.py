@@ -122,7 +122,7 @@ def _repairs(
         other = make(network)
         add(name, outlook(other, other.steps(weights, balance=balance), tolerance), exchanges)
     found = outlook(problem, problem.steps(weights, balance=balance), tolerance, preconditioned=True)
-    add("fit() without step", replace(found, rounds=found.rounds_with_cuts))
+    add("fit(method) without step", replace(found, rounds=found.rounds_with_cuts))
     return pd.DataFrame.from_dict(
         rows, orient="index", columns=["step", "rounds", "exchanges", "imbalance", "saved", "note"]
     )

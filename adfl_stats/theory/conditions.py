@@ -183,6 +183,8 @@ def start_conditions(c: Constants) -> list[Check]:
 def _no_start(c: Constants) -> str:
     if math.isnan(c.lam):
         return "This method has no lambda: its weights do not come from initial estimates."
+    if c.lam == 0.0:
+        return "lambda is 0: the weights do not depend on the initial estimates."
     if math.isnan(c.start_spread):
         return "This method keeps no initial estimates."
     return ""

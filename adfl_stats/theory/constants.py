@@ -83,7 +83,7 @@ class Constants:
     variance : float
         Trace of the sandwich covariance of this fit, for V in Theorem 1.
     pooled_bias : float
-        varrho ||Omega^-1 flat_A||: how far the abnormal clients pull the whole-sample estimator.
+        varrho ||Omega^-1 flat_A||, by the clients' rows: how far the abnormal ones pull the whole-sample estimator.
     oracle_distance : float
         ||theta_A - theta_0||: the estimate in the place of the oracle theta_A, or the root of `variance`.
     start_distance, start_spread, start_reach : float
@@ -284,7 +284,8 @@ def _abnormal_gradients(
         "flat_rms": float(np.sqrt(np.mean(norms**2))),
         "flat_least": float(norms[weakest]),
         "flat_noise": float(found.gradient_noise[mask][weakest]),
-        "pooled_bias": float(mask.mean() * np.linalg.norm(np.linalg.solve(pooled, mean))),
+        # The whole-sample estimator counts clients by their rows; with equal sizes this is varrho times the mean.
+        "pooled_bias": float(np.linalg.norm(np.linalg.solve(pooled, fit.sizes[mask] @ flat / fit.sizes.sum()))),
     }
 
 

@@ -75,7 +75,7 @@ def proposition1(c: Constants) -> list[Check]:
     floor = bounds.dfl_floor(c.step_most, c.se, c.rho, c.varrho, c.lambda_min)
     speed = "no progress is promised" if rate >= 1.0 else f"{math.log(10.0) / -math.log(max(rate, 1e-300)):.3g} rounds"
     size = c.step_most + c.se
-    return [
+    lines = [
         _order(
             "rate",
             "Proposition 1",
@@ -109,6 +109,7 @@ def proposition1(c: Constants) -> list[Check]:
             "run reached." + (" Steps balanced by influence make up for SE(W) to first order." if c.balanced else ""),
         ),
     ]
+    return lines if c.smooth else [_aside(line, _NO_MEANS) for line in lines]
 
 
 def theorem2(c: Constants) -> list[Check]:
@@ -203,11 +204,10 @@ def _needs(c: Constants, needs: tuple[tuple[float, float], ...]) -> list[str]:
 def theorem3(c: Constants) -> list[Check]:
     """Return the window of lambda, the bounds on the weights and the final bound (section 4.2)."""
     low, high = bounds.lambda_window(c.n, c.M, c.N)
-    limits = bounds.weight_bounds(c.lam, c.start_distance, c.n, c.N, c.varrho)
+    limits = bounds.weight_bounds(c.lam, c.pooled_error, c.n, c.N, c.varrho)
     final = bounds.adaptive_bound(c.lam, c.pooled_error, c.N)
     root = 1.0 / math.sqrt(c.N)
-    replaced = " A last stage put 0 and 1 in the place of the weights that lambda gave." if c.equalised else ""
-    window = f"log N to n^1/2 M^-1/8, constants 1.{_empty(low, high)}{_lambda_unit(c)}{replaced}"
+    window = f"log N to n^1/2 M^-1/8, constants 1.{_empty(low, high)}{_lambda_unit(c)}"
     lines = [
         _order("lambda", "Theorem 3", c.lam, f"{number(low)} to {number(high)}", window),
         _order(
@@ -245,13 +245,15 @@ def theorem3(c: Constants) -> list[Check]:
             ),
         ),
     ]
-    return lines if not math.isnan(c.lam) else [_aside(line, _NO_LAMBDA) for line in lines]
+    if c.equalised:
+        lines[:4] = [replace(line, note=f"{line.note} {_EQUALISED}") for line in lines[:4]]
+    return [_about_lambda(line, c) for line in lines]
 
 
 def corollary1(c: Constants) -> list[Check]:
     """Return the final bound with the initial estimates that the last stage began with (section 4.2)."""
     value = bounds.adaptive_bound(c.lam, c.start_distance, c.N)
-    note = "Distance from the oracle, up to constants, from the start that the last stage had."
+    note = "Distance from the oracle, up to constants, from the start that the last stage by lambda had."
     line = _order(
         "bound from the start",
         "Corollary 1",
@@ -259,10 +261,19 @@ def corollary1(c: Constants) -> list[Check]:
         f"<< {number(1.0 / math.sqrt(c.N))}",
         told(note, c, theta0=True),
     )
-    return [line if not math.isnan(c.lam) else _aside(line, _NO_LAMBDA)]
+    return [_about_lambda(line, c)]
+
+
+def _about_lambda(line: Check, c: Constants) -> Check:
+    """Set a line aside where there is no lambda, or none that the theorem speaks of."""
+    if math.isnan(c.lam):
+        return _aside(line, _NO_LAMBDA)
+    return line if c.lam > 0.0 else _aside(line, _PLAIN)
 
 
 _NO_MEANS = "The theorem is about weighted means and gradient steps; this fit did something else."
+_EQUALISED = "A last stage put 0 and 1 in the place of the weights that lambda gave; these are the last."
+_PLAIN = "lambda is 0: all clients count alike, as in plain DFL, and the theorem says nothing."
 _NO_LAMBDA = "This method has no lambda: its weights are not adaptive."
 
 
