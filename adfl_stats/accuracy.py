@@ -63,7 +63,7 @@ def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
 
     Raises ValueError where the clients that carry weight do not identify all coefficients.
     """
-    size = np.tile(problem.column_sizes, problem.family.outputs)
+    size = problem.coefficient_sizes
     values, vectors = linalg.eigh(hessian / np.outer(size, size))
     if not values[0] > 1e-13 * values[-1]:
         lost = np.abs(vectors[:, 0]) > 0.1
@@ -78,7 +78,7 @@ def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
 def numerical_error(problem: Problem, theta: Array, totals: Array, unit: Yardstick) -> NumericalError:
     """Measure theta (M, P) against the estimating equation sum_m v_m grad L_m = 0."""
     centre = theta.mean(axis=0)
-    slope = problem.gradients(np.tile(centre, (problem.M, 1)))
+    slope = problem.common_gradients(centre[None])[:, 0]
     newton = unit.inverse @ (totals @ slope) / problem.M
     return NumericalError(float(np.max(np.abs(newton) / _floored(unit.se, centre))), consensus_error(theta, unit.se))
 

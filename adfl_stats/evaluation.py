@@ -16,7 +16,6 @@ from adfl_stats._batches import Batch, batches, row_blocks, row_clients, whole_c
 from adfl_stats.data import ClientData
 from adfl_stats.families import Family
 from adfl_stats.moments import (
-    client_moments,
     linear_predictor,
     meat,
     moments,
@@ -28,10 +27,8 @@ from adfl_stats.moments import (
 __all__ = [
     "Evaluation",
     "client_gradients",
-    "client_moments",
     "curvature_and_meat",
     "evaluate",
-    "linear_predictor",
     "score_statistics",
 ]
 

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from adfl_stats._batches import row_blocks, row_clients
 from adfl_stats.accuracy import NumericalError
 from adfl_stats.data import ClientData
-from adfl_stats.evaluation import Evaluation, linear_predictor
+from adfl_stats.evaluation import Evaluation
 from adfl_stats.evidence import Evidence
 from adfl_stats.families import Family
+from adfl_stats.moments import linear_predictor
 from adfl_stats.network import Network
 from adfl_stats.suspicion import trusted_by
 

@@ -33,7 +33,16 @@ from adfl_stats.evaluation import curvature_matrices
 from adfl_stats.moments import linear_predictor
 from adfl_stats.problem import ClientSteps, Problem
 
-__all__ = ["Limits", "curvature_products", "gmres", "limits", "network_solver", "settle"]
+__all__ = [
+    "Limits",
+    "after_rounds",
+    "curvature_products",
+    "gmres",
+    "limit_preconditioner",
+    "limits",
+    "network_solver",
+    "settle",
+]
 
 Array = NDArray[np.float64]
 
@@ -130,7 +139,7 @@ def limits(
         The coordinates of the runs, as `Problem.coordinates` returns them.
     """
     task = _Runs(problem, steps, step, metric)
-    unit = np.tile(problem.column_sizes, problem.family.outputs)
+    unit = problem.coefficient_sizes
     theta = np.repeat(start.mean(axis=0)[None], problem.M, axis=0)
     move = task.move(theta)
     moved = [float(np.abs(move).max())]
@@ -154,7 +163,7 @@ def limits(
         size = share * float(np.abs(change * unit).max())
         if size <= SMALL * (1.0 + float(np.abs(theta * unit).max())) or (after <= task.rounding(theta)).all():
             return Limits(theta, task.stable(), task.passes, moved)
-        refresh = problem.family.name != "gaussian" and bool((after > STALE * before).any())
+        refresh = not problem.quadratic and bool((after > STALE * before).any())
     return Limits(theta, False, task.passes, moved)
 
 
@@ -166,27 +175,17 @@ class _Runs:
         self.factors = np.stack([one.factors for one in steps], axis=1)
         self.totals = np.stack([one.totals for one in steps], axis=1)
         self.loss = problem.loss(metric)
-        self.pi = problem.influence / problem.M
         self.passes = 0
 
     def linearise(self, point: Array) -> None:
         """Take the clients' curvature at a common point (P,)."""
-        M, P = self.problem.M, self.problem.P
         self.products, mean, self.traces = curvature_products(self.problem, point, self.metric, self.totals)
-        self.inverse = np.linalg.inv(self.step * mean)
-        typical = self.step * float(np.trace(mean.mean(axis=0))) / P
-        self.network = network_solver(self.problem, 1.0 - min(typical, 0.5))
-        self.shape = (M, self.factors.shape[1], P)
+        self.preconditioner = limit_preconditioner(self.problem, self.step * mean)
+        self.shape = (self.problem.M, *mean.shape[:2])
 
     def round(self, theta: Array, loss: _kernels.Loss) -> Array:
-        state = np.array(theta, dtype=np.float64, order="C")
-        R = state.shape[1]
         self.passes += 1
-        steps = np.ascontiguousarray(self.step * self.factors)
-        _kernels.rounds(
-            self.problem.mixing, loss, state, steps, 1, np.empty((1, R)), np.full(R, np.inf), self.problem.threads
-        )
-        return state
+        return after_rounds(self.problem, loss, theta, self.step * self.factors)
 
     def move(self, theta: Array) -> Array:
         """Return what one round of the iteration itself changes."""
@@ -220,17 +219,44 @@ class _Runs:
             out: Array = (x - self.round(x, self.products)).ravel()
             return out
 
-        def preconditioner(r: Array) -> Array:
-            r = r.reshape(self.shape)
-            agreed = np.tensordot(self.pi, r, axes=1)
-            rest = r - agreed
-            if self.network is not None:
-                rest = self.network(rest.reshape(len(rest), -1)).reshape(self.shape)
-                rest = rest - np.tensordot(self.pi, rest, axes=1)
-            out: Array = (rest + np.einsum("rij,rj->ri", self.inverse, agreed)).ravel()
-            return out
+        def precondition(r: Array) -> Array:
+            return self.preconditioner(r.reshape(self.shape)).ravel()
 
-        return gmres(system, move.ravel(), preconditioner, INNER).reshape(self.shape)
+        return gmres(system, move.ravel(), precondition, INNER).reshape(self.shape)
+
+
+def after_rounds(problem: Problem, loss: _kernels.Loss, theta: Array, steps: Array, rounds: int = 1) -> Array:
+    """Return theta (M, R, P) after some rounds with steps (M, R); theta itself stays as it is."""
+    state = np.array(theta, dtype=np.float64, order="C")
+    R = state.shape[1]
+    moved, bounds = np.empty((rounds, R)), np.full(R, np.inf)
+    _kernels.rounds(problem.mixing, loss, state, np.ascontiguousarray(steps), rounds, moved, bounds, problem.threads)
+    return state
+
+
+def limit_preconditioner(problem: Problem, mean: Array) -> Callable[[Array], Array]:
+    """Return an approximate inverse of I - A for states (M, R, P).
+
+    Parameters
+    ----------
+    mean : ndarray (R, P, P)
+        The runs' mean curvature, times the step. On the consensus I - A is about this; on the disagreement it is about
+        I - c W, which is inverted where the network allows.
+    """
+    pi, inverse = problem.influence / problem.M, np.linalg.inv(mean)
+    typical = float(np.trace(mean.mean(axis=0))) / problem.P
+    network = network_solver(problem, 1.0 - min(typical, 0.5))
+
+    def apply(r: Array) -> Array:
+        agreed = np.tensordot(pi, r, axes=1)
+        rest = r - agreed
+        if network is not None:
+            rest = network(rest.reshape(len(rest), -1)).reshape(r.shape)
+            rest = rest - np.tensordot(pi, rest, axes=1)
+        out: Array = rest + np.einsum("rij,rj->ri", inverse, agreed)
+        return out
+
+    return apply
 
 
 def curvature_products(

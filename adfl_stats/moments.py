@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adfl_stats._algebra import roots_of_inverses
-from adfl_stats._batches import Batch
+from adfl_stats._batches import Batch, row_blocks
 from adfl_stats.data import ClientData
 from adfl_stats.families import Family
 
 __all__ = [
     "ClientMoments",
     "client_moments",
+    "column_sizes",
     "linear_predictor",
     "meat",
     "moments",
@@ -102,6 +103,14 @@ def _own_predictor(data: ClientData, family: Family, thetas: Array, batch: Batch
     if data.shift is not None:
         eta += data.shift[batch.rows, None]
     return eta if family.name == "multinomial" else eta[:, 0]
+
+
+def column_sizes(data: ClientData, family: Family, m: int | None = None) -> Array:
+    """Return the root mean square of the column behind each coefficient (P,), over all rows or those of client m."""
+    squares, count = np.zeros(data.X.shape[1]), data.n_rows if m is None else data.sizes[m]
+    for rows in row_blocks(data) if m is None else data.blocks(m):
+        squares += np.einsum("ij,ij->j", data.X[rows], data.X[rows])
+    return np.tile(np.sqrt(squares / count), family.outputs)
 
 
 def scaled(residual: Array, weight: Array) -> Array:

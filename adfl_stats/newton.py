@@ -14,7 +14,7 @@ from adfl_stats.accuracy import sandwich
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import curvature_and_meat
 from adfl_stats.families import Family
-from adfl_stats.moments import client_moments, linear_predictor, meat, scaled, weighted_curvature
+from adfl_stats.moments import client_moments, column_sizes, linear_predictor, meat, scaled, weighted_curvature
 
 __all__ = ["Estimate", "local_estimate", "pooled_estimate"]
 
@@ -55,7 +55,7 @@ def pooled_estimate(data: ClientData, family: Family, clients: NDArray[np.bool_]
             hessian += weighted_curvature(whole, X, family.curvature(eta, y), weight)[0]
         return gradient.ravel(), hessian
 
-    theta = _minimum(slopes, start, _column_sizes(data, family))
+    theta = _minimum(slopes, start, column_sizes(data, family))
     if theta is None:
         return None
     # So that the means over clients that the evaluation takes become sums over rows.
@@ -73,7 +73,7 @@ def local_estimate(data: ClientData, family: Family, m: int, start: Array) -> Es
         found = client_moments(data, family, theta, m)
         return total * found.gradient, total * found.hessian
 
-    theta = _minimum(slopes, start, _column_sizes(data, family, m))
+    theta = _minimum(slopes, start, column_sizes(data, family, m))
     if theta is None:
         return None
     squares = np.zeros((len(theta), len(theta)))
@@ -119,11 +119,3 @@ def _solved(hessian: Array, gradient: Array) -> Array | None:
     if failed or np.diag(factor).min() < 1e-6:
         return None
     return linalg.cho_solve((factor, True), gradient / size) / size
-
-
-def _column_sizes(data: ClientData, family: Family, m: int | None = None) -> Array:
-    """Return the root mean squares of the columns, once per output."""
-    squares, count = np.zeros(data.X.shape[1]), data.n_rows if m is None else data.sizes[m]
-    for rows in row_blocks(data) if m is None else data.blocks(m):
-        squares += np.einsum("ij,ij->j", data.X[rows], data.X[rows])
-    return np.tile(np.sqrt(squares / count), family.outputs)

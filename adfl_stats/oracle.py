@@ -11,12 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from adfl_stats._algebra import inverse
+from adfl_stats._clients import abnormal_mask
 from adfl_stats._validation import listing
 from adfl_stats.accuracy import sandwich
 from adfl_stats.data import ClientData
 from adfl_stats.fit import Fit
 from adfl_stats.newton import Estimate, local_estimate, pooled_estimate
-from adfl_stats.theory.truth import abnormal_mask
 
 __all__ = ["OracleComparison", "compare_with_oracle"]
 

@@ -107,12 +107,7 @@ def network(net: Network, ax: Any = None) -> Any:
     ax : matplotlib axes, optional
         Where to draw.
     """
-    _demand_network(net)
-    if net.n_clients > MOST_DRAWN:
-        raise ValueError(
-            f"net has {net.n_clients} clients; a drawing shows at most {MOST_DRAWN}. "
-            "Use check_network(net), or draw a part of it"
-        )
+    _demand_network(net, MOST_DRAWN, "a drawing shows", "Use check_network(net), or draw a part of it")
     ax = _axes(ax, (7.0, 5.5))
     from matplotlib.collections import LineCollection
 
@@ -137,11 +132,13 @@ def network(net: Network, ax: Any = None) -> Any:
     return ax
 
 
-def _demand_network(net: Any) -> None:
+def _demand_network(net: Any, most: int, shown: str, instead: str) -> None:
     if not isinstance(net, Network):
         raise TypeError(
             f"net is a {type(net).__name__}; wanted is a Network. Make one by Network.from_adjacency or from_networkx"
         )
+    if net.n_clients > most:
+        raise ValueError(f"net has {net.n_clients} clients; {shown} at most {most}. {instead}")
 
 
 def _layout(net: Network) -> tuple[NDArray[np.float64], bool]:
@@ -216,12 +213,8 @@ def spectrum(net: Network, ax: Any = None) -> Any:
     ax : matplotlib axes, optional
         Where to draw.
     """
-    _demand_network(net)
-    if net.n_clients > MOST_EIGENVALUES:
-        raise ValueError(
-            f"net has {net.n_clients} clients; all eigenvalues are drawn for at most {MOST_EIGENVALUES}. "
-            "Use net.second_eigenvalue, or check_network(net)"
-        )
+    instead = "Use net.second_eigenvalue, or check_network(net)"
+    _demand_network(net, MOST_EIGENVALUES, "all eigenvalues are drawn for", instead)
     ax = _axes(ax, (5.5, 5.5))
     from matplotlib.patches import Circle
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +16,7 @@ from adfl_stats._batches import batches, row_blocks
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import curvature_matrices
 from adfl_stats.families import Family
+from adfl_stats.moments import column_sizes
 from adfl_stats.network import LEAST_INFLUENCE, Network
 
 __all__ = ["ClientSteps", "Problem"]
@@ -65,6 +67,11 @@ class Problem:
         self.sizes = data.totals / data.totals.mean() if weighting == "sample" else np.ones(self.M)
         self._plain: _kernels.Loss | None = None
         self._coordinates: tuple[Array, Array] | None = None
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether the curvature is the same everywhere."""
+        return self.family.name == "gaussian"
 
     @property
     def coefficient_names(self) -> list[str]:
@@ -132,15 +139,30 @@ class Problem:
 
         A Gram matrix costs p^2 a round and a client, the rows n_m p: None where the rows are cheaper.
         """
-        if self.family.name != "gaussian" or self.p > self.data.n_rows / self.M:
+        if not self.quadratic or self.p > self.data.n_rows / self.M:
             return None
         return _in_metric(*self._gram, metric)
 
+    def curvature(self, theta: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield some clients and their mean curvature at theta (P,), (C, P, P)."""
+        if (gram := self.gram()) is not None:
+            yield slice(0, self.M), gram[0][:, :, : self.P]
+        else:
+            yield from curvature_matrices(self.data, self.family, theta)
+
     def gradients(self, theta: Array) -> Array:
         """Return each client's gradient at its own row of theta (M, P)."""
-        out = np.empty((self.M, 1, self.P))
-        _kernels.gradient(self.loss(), np.ascontiguousarray(theta)[:, None, :], out, self.threads)
-        return out[:, 0]
+        return self._gradients(theta[:, None])[:, 0]
+
+    def common_gradients(self, thetas: Array) -> Array:
+        """Return each client's gradient at every row of thetas (R, P), as (M, R, P)."""
+        return self._gradients(np.broadcast_to(thetas, (self.M, *thetas.shape)))
+
+    def _gradients(self, theta: Array) -> Array:
+        state = np.ascontiguousarray(theta)
+        out = np.empty_like(state)
+        _kernels.gradient(self.loss(), state, out, self.threads)
+        return out
 
     def start(self) -> Array:
         """Return where a method begins that is not told otherwise: zero, or for a log link with a
@@ -176,12 +198,9 @@ class Problem:
         return found
 
     @cached_property
-    def column_sizes(self) -> Array:
-        """Root mean square of each column of X, its natural unit."""
-        total = np.zeros(self.p)
-        for rows in row_blocks(self.data):
-            total += np.einsum("ij,ij->j", self.data.X[rows], self.data.X[rows])
-        return np.sqrt(total / self.data.n_rows)
+    def coefficient_sizes(self) -> Array:
+        """Root mean square of the column behind each coefficient (P,), its natural unit."""
+        return column_sizes(self.data, self.family)
 
     @cached_property
     def _gram(self) -> tuple[Array, Array]:

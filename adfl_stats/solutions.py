@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adfl_stats import _kernels
-from adfl_stats.evaluation import curvature_matrices
+from adfl_stats._algebra import unit_diagonal
 from adfl_stats.problem import Problem
 
 __all__ = ["weighted_solution", "weighted_solutions"]
@@ -52,7 +51,7 @@ def weighted_solutions(problem: Problem, totals: Array, start: Array, small: flo
     theta = np.array(start, dtype=np.float64)
     slope = _slopes(problem, shares, theta)
     hessian = np.empty((R, P, P))
-    unit = np.tile(problem.column_sizes, problem.family.outputs)
+    unit = problem.coefficient_sizes
     stale, moving = np.ones(R, dtype=bool), np.ones(R, dtype=bool)
     for _ in range(MOST_STEPS):
         if (stale & moving).any():
@@ -67,16 +66,15 @@ def weighted_solutions(problem: Problem, totals: Array, start: Array, small: flo
         if not moving.any():
             break
         left = np.einsum("ri,rij,rj->r", slope, inverse, slope)
-        stale = (left > STALE**2 * before) & (problem.family.name != "gaussian")
+        stale = (left > STALE**2 * before) & (not problem.quadratic)
     return theta
 
 
 def _inverses(matrices: Array) -> Array:
     """Return pseudo-inverses (R, P, P), the columns brought to one scale first."""
-    size = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
-    unit = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
+    scaled, unit = unit_diagonal(matrices)
     both = unit[:, :, None] * unit[:, None, :]
-    return np.asarray(np.linalg.pinv(matrices * both, rcond=1e-12, hermitian=True) * both)
+    return np.asarray(np.linalg.pinv(scaled, rcond=1e-12, hermitian=True) * both)
 
 
 def _descend(problem: Problem, shares: Array, theta: Array, slope: Array, newton: Array) -> tuple[Array, Array, Array]:
@@ -97,23 +95,17 @@ def _descend(problem: Problem, shares: Array, theta: Array, slope: Array, newton
 
 def _slopes(problem: Problem, shares: Array, theta: Array) -> Array:
     """Return sum_m shares_mr grad L_m(theta_r) for every run (R, P)."""
-    state = np.ascontiguousarray(np.broadcast_to(theta, (problem.M, *theta.shape)))
-    out = np.empty_like(state)
-    _kernels.gradient(problem.loss(), state, out, problem.threads)
-    found: Array = np.einsum("mr,mrp->rp", shares, out)
+    found: Array = np.einsum("mr,mrp->rp", shares, problem.common_gradients(theta))
     return found
 
 
 def _refresh(problem: Problem, shares: Array, theta: Array, which: NDArray[np.bool_], out: Array) -> None:
-    """Write sum_m shares_mr H_m(theta_r) for the runs `which`; runs at the same point share a pass."""
-    if (gram := problem.gram()) is not None:
-        out[which] = np.einsum("mr,mij->rij", shares[:, which], gram[0][:, :, : problem.P], optimize=True)
-        return
+    """Write sum_m shares_mr H_m(theta_r) for the runs `which`; runs with the same curvature share a pass."""
     waiting = which.copy()
     while waiting.any():
         point = theta[np.argmax(waiting)]
-        same = waiting & (theta == point).all(axis=1)
+        same = waiting & (problem.quadratic | (theta == point).all(axis=1))
         out[same] = 0.0
-        for clients, matrices in curvature_matrices(problem.data, problem.family, point):
+        for clients, matrices in problem.curvature(point):
             out[same] += np.einsum("mr,mij->rij", shares[clients][:, same], matrices, optimize=True)
         waiting &= ~same

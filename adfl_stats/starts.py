@@ -11,6 +11,7 @@ import pandas as pd
 
 from adfl_stats.methods import ADFL, DFL, Bridge, TrimmedScores
 from adfl_stats.model import DecentralizedGLM
+from adfl_stats.suspicion import majority
 
 __all__ = ["compare_starts"]
 
@@ -58,7 +59,7 @@ def compare_starts(
     if not hasattr(method, "init"):
         raise TypeError(f"method is {method!r}; a method with `init` is wanted, such as ad.ADFL()")
     fits = {name: model.fit(replace(method, init=init), **how) for name, init in starts.items()}
-    half = model.network.n_clients // 2 + 1
+    half = majority(model.network.n_clients)
     objective = {name: float(np.sort(res.clients()["score"])[:half].sum()) for name, res in fits.items()}
     best = fits[min(objective, key=objective.__getitem__)]
     rows = {}

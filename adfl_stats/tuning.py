@@ -85,9 +85,9 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
     """
     shares = np.stack([problem.steps(column, balance=balance).totals for column in weights.T], axis=1)
     loss, rows = np.zeros(weights.shape), np.zeros(problem.M)
+    weight = problem.data.weights_of(slice(0, problem.data.n_rows))
     for fold in range(FOLDS):
         held = _held_out(problem, fold)
-        weight = np.ones(len(held)) if problem.data.row_weights is None else problem.data.row_weights
         rest = replace(problem.data, row_weights=np.where(held, 0.0, weight))
         training = Problem(rest, problem.network, problem.family, "client", problem.threads)
         theta = weighted_solutions(training, shares, np.tile(start, (len(lams), 1)), ROUGH)

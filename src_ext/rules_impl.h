@@ -1,14 +1,10 @@
 /* Bodies of the rules by which a client combines what it hears; included by blocks_impl.h once per
- * vector width, so VEC, LANES, LOAD and STORE are those of that file.
+ * vector width, so VEC, LANES, LOAD, STORE and SELECT are those of that file.
  *
  * A pool is `count` rows of length `size` at theta + index[j] * stride; the client's own row is the
  * first. Coordinate rules look at one coordinate after the other, vector rules at whole rows. */
 
 #define HEARD(j) (theta + index[j] * stride)
-#if defined(__GNUC__)
-#define MASK ADFL_NAME(adfl_mask)
-typedef int64_t MASK __attribute__((vector_size(8 * LANES), aligned(8)));
-#endif
 
 /* Order two rows of a tile coordinate by coordinate; NaN may land in either and is caught by the caller.
  * Written with masks: compilers turn a choice between two doubles into a branch, which data in no order
@@ -17,14 +13,8 @@ ADFL_TARGET ADFL_INLINE void ADFL_NAME(compare)(double *low, double *high)
 {
     UNROLL for (int k = 0; k < ADFL_ROW_TILE; k += LANES) {
         const VEC a = LOAD(low + k), b = LOAD(high + k);
-#if defined(__GNUC__)
-        const MASK less = a < b, x = (MASK)a, y = (MASK)b;
-        STORE(low + k, (VEC)((less & x) | (~less & y)));
-        STORE(high + k, (VEC)((less & y) | (~less & x)));
-#else
-        STORE(low + k, a < b ? a : b);
-        STORE(high + k, a < b ? b : a);
-#endif
+        STORE(low + k, SELECT(a < b, a, b));
+        STORE(high + k, SELECT(a < b, b, a));
     }
 }
 
@@ -256,4 +246,3 @@ ADFL_TARGET static void ADFL_NAME(screen)(
 }
 
 #undef HEARD
-#undef MASK

@@ -7,8 +7,9 @@ import adfl_stats as ad
 from adfl_stats import _batches
 from adfl_stats import data as data_module
 from adfl_stats.diagnostics import separated_clients
-from adfl_stats.evaluation import client_gradients, client_moments, evaluate, score_statistics
+from adfl_stats.evaluation import client_gradients, evaluate, score_statistics
 from adfl_stats.families import Family
+from adfl_stats.moments import client_moments
 
 
 @pytest.fixture

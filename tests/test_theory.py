@@ -11,10 +11,10 @@ from scipy import special, stats
 
 import adfl_stats as ad
 from adfl_stats import data as data_module
+from adfl_stats._clients import abnormal_mask
 from adfl_stats.evaluation import evaluate
 from adfl_stats.families import Family
 from adfl_stats.theory import Constants, bounds
-from adfl_stats.theory.truth import abnormal_mask
 
 STEP, ROUNDS, LAM = 0.05, 40, 1.5
 NAMES = [

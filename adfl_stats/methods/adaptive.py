@@ -110,11 +110,13 @@ class ADFL:
         """Run the stages."""
         measure = self.measure or ("norm" if self._fixed else "score")
         theta, start, runs = initial_estimates(robust_start() if self.init is None else self.init, problem, plan)
-        choice, path = self._choose(problem, theta, measure)
+        suspicion = suspicions(problem, theta, measure)
+        choice, path = self._choose(problem, theta.mean(axis=0), suspicion, measure)
         plans = self._plans(plan)
         equalise = self.refresh is None and (not self._fixed if self.equalise is None else self.equalise)
         for k, stage in enumerate(plans):
-            suspicion = suspicions(problem, theta, measure)
+            if k > 0:
+                suspicion = suspicions(problem, theta, measure)
             lam = choice / suspicion_unit(suspicion, measure) if isinstance(self.lam, str) else choice
             steps = problem.steps(adaptive_weights(suspicion, lam), balance=self.balance)
             last = k + 1 == len(plans) and not equalise
@@ -142,18 +144,19 @@ class ADFL:
             runs = [*runs[: -len(plans)], _joined(runs[-len(plans) :])]
         return Outcome(theta, steps, runs, details, initial=initial)
 
-    def _choose(self, problem: Problem, theta: Array, measure: str) -> tuple[float, LambdaPath | None]:
+    def _choose(
+        self, problem: Problem, start: Array, suspicion: Array, measure: str
+    ) -> tuple[float, LambdaPath | None]:
         """Return lambda, or for "cv" its multiple of one over the median suspicion, and how it was chosen."""
         if self._fixed:
             return float(self.lam), None  # type: ignore[arg-type]
-        suspicion = suspicions(problem, theta, measure)
         unit = suspicion_unit(suspicion, measure)
         multiples = np.array(GRID) if isinstance(self.lam, str) else unit * np.sort(np.asarray(self.lam, float))
         if not can_tune(problem):
             return (UNTUNED if isinstance(self.lam, str) else float(np.median(multiples)) / unit), None
         lams = multiples / unit
         weights = np.stack([adaptive_weights(suspicion, lam) for lam in lams], axis=1)
-        path = lambda_path(problem, weights, lams, theta.mean(axis=0), balance=self.balance)
+        path = lambda_path(problem, weights, lams, start, balance=self.balance)
         return float((multiples if isinstance(self.lam, str) else lams)[path.best]), path
 
     def _plans(self, plan: Plan) -> list[Plan]:

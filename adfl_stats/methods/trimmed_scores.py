@@ -10,11 +10,10 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from adfl_stats import _kernels
+from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._validation import whole_number
 from adfl_stats.engine import Plan, Run
 from adfl_stats.errors import ConvergenceWarning
-from adfl_stats.evaluation import curvature_matrices
 from adfl_stats.limit import settle
 from adfl_stats.methods._base import Outcome, initial_estimates
 from adfl_stats.problem import Problem
@@ -162,19 +161,10 @@ class _Scores:
     def __init__(self, problem: Problem, point: Array) -> None:
         self.problem = problem
         self.roots = np.empty((problem.M, problem.P, problem.P))
-        for clients, matrices in curvature_matrices(problem.data, problem.family, point):
-            size = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
-            unit = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
-            values, vectors = np.linalg.eigh(matrices * unit[:, :, None] * unit[:, None, :])
-            keep = values > np.maximum(values[:, -1:], 0.0) * problem.P * 1e-12
-            root = np.divide(1.0, np.sqrt(np.abs(values)), out=np.zeros_like(values), where=keep)
-            scale = np.sqrt(problem.data.totals[clients])[:, None, None]
-            self.roots[clients] = scale * unit[:, :, None] * vectors * root[:, None, :]
+        for clients, matrices in problem.curvature(point):
+            self.roots[clients] = roots_of_inverses(matrices)[0] * np.sqrt(problem.data.totals[clients, None, None])
 
     def at(self, theta: Array) -> Array:
         """Return n_m g' H_m^+ g for every client and estimate (M, R)."""
-        state = np.ascontiguousarray(np.broadcast_to(theta, (self.problem.M, *theta.shape)))
-        gradients = np.empty_like(state)
-        _kernels.gradient(self.problem.loss(), state, gradients, self.problem.threads)
-        found: Array = np.square(gradients @ self.roots).sum(axis=2)
+        found: Array = np.square(self.problem.common_gradients(theta) @ self.roots).sum(axis=2)
         return found

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from adfl_stats._validation import in_interval
 from adfl_stats.engine import Plan
-from adfl_stats.evaluation import linear_predictor
 from adfl_stats.exchange import Exchange, Scheme, Slope, Update
 from adfl_stats.methods._base import Outcome, check_neighbours, run_scheme
+from adfl_stats.moments import linear_predictor
 from adfl_stats.problem import Problem
 from adfl_stats.rules import Rule
 

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from adfl_stats._clients import abnormal_mask
 from adfl_stats.accuracy import sandwich
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import client_gradients
 from adfl_stats.fit import Fit
 from adfl_stats.theory.bounds import contraction
-from adfl_stats.theory.truth import abnormal_mask, true_parameter
+from adfl_stats.theory.truth import true_parameter
 
 __all__ = ["Constants"]
 

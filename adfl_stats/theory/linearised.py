@@ -12,15 +12,12 @@ through the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
 from adfl_stats import _kernels
-from adfl_stats.evaluation import curvature_matrices
-from adfl_stats.limit import curvature_products, gmres, limits, network_solver
+from adfl_stats.limit import after_rounds, curvature_products, gmres, limit_preconditioner, limits, network_solver
 from adfl_stats.problem import ClientSteps, Problem
 
 __all__ = ["Linearised"]
@@ -87,11 +84,8 @@ class Linearised:
     def _round(self, runs: Array, loss: _kernels.Loss, rounds: int = 1) -> Array:
         """Do `rounds` rounds for each row of `runs` (R, M P)."""
         M, R = self.problem.M, len(runs)
-        # A copy always: the kernel works in place.
-        state = np.array(runs.reshape(R, M, -1).transpose(1, 0, 2), dtype=np.float64, order="C")
         steps = np.tile((self.step * self.steps.factors)[:, None], (1, R))
-        moved, limits = np.empty((rounds, R)), np.full(R, np.inf)
-        _kernels.rounds(self.problem.mixing, loss, state, steps, rounds, moved, limits, self.problem.threads)
+        state = after_rounds(self.problem, loss, runs.reshape(R, M, -1).transpose(1, 0, 2), steps, rounds)
         return state.transpose(1, 0, 2).reshape(R, -1)
 
     def dense(self) -> Array:
@@ -121,25 +115,14 @@ class Linearised:
         GMRES with a preconditioner for the consensus: A is nearly I there, which is what makes plain
         rounds slow. Slowly mixing networks of small envelope add one for the disagreement.
         """
-        inverse = linalg.inv(self.step * self.mean_curvature)
-        typical = self.step * float(np.trace(self.mean_curvature)) / self.problem.P
-        network = self._stacked(1.0 - min(typical, 0.5))
+        preconditioner = limit_preconditioner(self.problem, self.step * self.mean_curvature[None])
 
-        def preconditioner(r: Array) -> Array:
-            agreed = self.consensus(r)
-            rest = r - self.common(agreed)
-            if network is not None:
-                rest = self.disagreement(network(rest))
-            return rest + self.common(inverse @ agreed)
+        def precondition(r: Array) -> Array:
+            return preconditioner(r.reshape(self.problem.M, 1, -1)).ravel()
 
-        x = gmres(lambda x: x - self.apply(x), b, preconditioner, rtol)
+        x = gmres(lambda x: x - self.apply(x), b, precondition, rtol)
         size = float(np.linalg.norm(b))
         return x, float(np.linalg.norm(b - x + self.apply(x))) / size if size else 0.0
-
-    def _stacked(self, c: float) -> Callable[[NDArray], NDArray] | None:
-        """Return x -> (I - c W)^-1 x for stacked vectors; None where that costs more than it brings."""
-        network = network_solver(self.problem, c)
-        return None if network is None else lambda x: network(x.reshape(self.problem.M, -1)).ravel()
 
     def own_step(self) -> Array:
         """Return the step -alpha f_m Q g_m of each client at the common point (M, P)."""
@@ -164,7 +147,7 @@ class Linearised:
         full = None if self.metric is None else np.kron(np.eye(problem.family.outputs), self.metric)
         root = None if full is None else linalg.cholesky(full, lower=True)
         found = np.empty(problem.M)
-        for clients, matrices in curvature_matrices(problem.data, problem.family, self.point):
+        for clients, matrices in problem.curvature(self.point):
             values = np.linalg.eigvalsh(matrices if root is None else root.T @ matrices @ root)
             # What rounding may have made counts as zero.
             lost = values[:, 0] <= np.finfo(np.float64).eps * problem.P * values[:, -1]
@@ -181,7 +164,7 @@ class Linearised:
 
         It makes (1 kron u) + z an eigenvector: shift z = D A ((1 kron u) + z), D taking the disagreement.
         """
-        network = self._stacked(1.0 - 1e-6)
+        network = network_solver(self.problem, 1.0 - 1e-6)
 
         def system(z: NDArray) -> NDArray:
             z = self.disagreement(z)
@@ -189,6 +172,6 @@ class Linearised:
 
         def preconditioner(r: NDArray) -> NDArray:
             rest = self.disagreement(r)
-            return rest if network is None else self.disagreement(network(rest))
+            return rest if network is None else self.disagreement(network(rest.reshape(self.problem.M, -1)).ravel())
 
         return gmres(system, self.disagreement(self.apply(self.common(u))), preconditioner, rtol)

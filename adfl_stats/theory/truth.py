@@ -1,4 +1,4 @@
-"""What a user knows of the truth: the abnormal clients and the true parameter, in any form."""
+"""The true parameter, in any form a user has it in."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from adfl_stats._clients import abnormal_mask
 from adfl_stats._validation import finite_float64, listing
 
-__all__ = ["abnormal_mask", "true_parameter"]
+__all__ = ["true_parameter"]
 
 
 def true_parameter(theta0: Any, names: list[str]) -> NDArray[np.float64]:
