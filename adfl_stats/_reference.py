@@ -154,7 +154,7 @@ class RowLoss:
 class GramLoss:
     """Gaussian losses by Gram matrices; see the kernel's class of this name."""
 
-    def __init__(self, S: Array, b: Array) -> None:
+    def __init__(self, S: Array, b: Array, symmetric: bool = False) -> None:
         self.S, self.b, self.outputs = S, b, 1
         self.n_clients, self.n_columns = S.shape[0], S.shape[1]
 

@@ -284,7 +284,7 @@ def curvature_products(
     if (gram := problem.gram(metric)) is not None:
         S = gram[0]
         mean = np.einsum("mr,mij->rij", totals / M, S[:, :, :P], optimize=True)
-        return _kernels.GramLoss(S, np.zeros((M, P))), mean, np.einsum("mii->m", S[:, :, :P])
+        return _kernels.GramLoss(S, np.zeros((M, P)), metric is None), mean, np.einsum("mii->m", S[:, :, :P])
     full = None if metric is None else np.kron(np.eye(outputs), metric)
     # A client's matrix costs P^2 a product, its rows n_m p: take the smaller; many classes need the matrix.
     by_matrix = outputs > 1 or problem.p <= data.n_rows / M
@@ -297,7 +297,7 @@ def curvature_products(
         if stacked is not None:
             stacked[clients, :, :P] = seen
     if stacked is not None:
-        return _kernels.GramLoss(stacked, np.zeros((M, P))), mean, traces
+        return _kernels.GramLoss(stacked, np.zeros((M, P)), metric is None), mean, traces
     # Half the squared error without a response: its gradient is the product with the curvature.
     nothing, curvature = np.zeros(data.n_rows), np.empty(data.n_rows)
     for rows in row_blocks(data):

@@ -116,7 +116,7 @@ class Problem:
             return self._plain
         data, family = self.data, self.family
         if (gram := self.gram(metric)) is not None:
-            found: _kernels.Loss = _kernels.GramLoss(*gram)
+            found: _kernels.Loss = _kernels.GramLoss(*gram, symmetric=metric is None)
         else:
             found = _kernels.RowLoss(
                 data.X,

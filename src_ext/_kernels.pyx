@@ -37,8 +37,10 @@ cdef extern from "blocks.h" nogil:
                          double *) noexcept nogil
         void (*accumulate)(const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t,
                            double *) noexcept nogil
+        void (*symmetric)(const double *, Py_ssize_t, const double *, const double *, double *) noexcept nogil
         void (*residuals)(int, double, const double *, Py_ssize_t, double *, Py_ssize_t,
                           Py_ssize_t) noexcept nogil
+        void (*scale)(double *, Py_ssize_t, double) noexcept nogil
         void (*mix)(const double *, Py_ssize_t, const int64_t *, const double *, Py_ssize_t,
                     double *) noexcept nogil
         void (*descend)(const double *, const double *, const double *, const double *, Py_ssize_t, Py_ssize_t,
@@ -81,6 +83,23 @@ def instruction_set(int lanes=-1):
 
 cdef inline Py_ssize_t eights(Py_ssize_t count) noexcept nogil:
     return (count + 7) // 8 * 8
+
+
+cdef double *allocate(Py_ssize_t count) except NULL:
+    """Return memory that begins where a cache line begins, so that no vector lies across two of them."""
+    cdef char *whole = <char *> malloc(count * sizeof(double) + 64 + sizeof(void *))
+    cdef char *found
+    if whole == NULL:
+        raise MemoryError(f"the kernel could not allocate {count * 8} bytes")
+    found = whole + sizeof(void *)
+    found += (64 - <size_t> found % 64) % 64
+    (<char **> found - 1)[0] = whole
+    return <double *> found
+
+
+cdef void release(double *found) noexcept nogil:
+    if found != NULL:
+        free((<char **> found - 1)[0])
 
 
 cdef struct Layout:
@@ -200,6 +219,10 @@ cdef class Loss:
     cdef readonly Py_ssize_t n_clients, n_columns, outputs
     cdef readonly double flops
 
+    cdef int prepare(self, Layout shape) except -1:
+        """Make ready for calls of `gradient_at` with states of this shape."""
+        return 0
+
     cdef Py_ssize_t work(self, Layout shape) noexcept nogil:
         return 0
 
@@ -259,7 +282,6 @@ cdef class RowLoss(Loss):
         cdef Py_ssize_t even = eights((last - low + blocks - 1) // blocks)
         cdef double *E = work
         cdef double *raw = work + cols * self.block
-        cdef double scale = 1.0 / self.totals[m]
         memset(G, 0, shape.size * sizeof(double))
         while low < last:
             rows = min(even, last - low)
@@ -275,8 +297,7 @@ cdef class RowLoss(Loss):
                         E[i * cols + c] *= self.row_weights[low + i]
             ops.accumulate(&self.X[low, 0], p, rows, p, E, cols, G)
             low = low + rows
-        for i in range(shape.size):
-            G[i] *= scale
+        ops.scale(G, shape.size, 1.0 / self.totals[m])
         if self.metric is not None:
             memcpy(raw, G, shape.size * sizeof(double))
             ops.products(&self.metric[0, 0], p, p, p, raw, cols, G)
@@ -286,33 +307,61 @@ cdef class GramLoss(Loss):
     """Gaussian losses by their Gram matrices: gradient S_m theta - b_m, whatever the number of rows.
 
     S is (clients, p, width) with rows padded by zeros to a multiple of 4, which keeps them aligned and
-    the memory to be read small; b is (clients, p).
+    the memory to be read small; b is (clients, p). Where all S are symmetric, a single run reads only
+    their upper triangles, from a packed copy made when it is first needed: of each client its b,
+    padded by zeros like a row of S, and then the blocks as `symmetric` in blocks_impl.h wants them.
     """
 
     cdef const double[:, :, ::1] S
     cdef const double[:, ::1] b
+    cdef bint symmetric
+    cdef double *packed
+    cdef Py_ssize_t blocks, stride
 
-    def __init__(self, const double[:, :, ::1] S, const double[:, ::1] b):
-        self.S, self.b = S, b
+    def __init__(self, const double[:, :, ::1] S, const double[:, ::1] b, bint symmetric=False):
+        self.S, self.b, self.symmetric = S, b, symmetric
         self.n_clients, self.n_columns, self.outputs = S.shape[0], S.shape[1], 1
         self.flops = 1.0 * S.shape[0] * S.shape[1] * S.shape[2]
+        self.blocks = (S.shape[1] + 3) // 4
+        self.stride = eights(4 * self.blocks + 8 * self.blocks * (self.blocks + 1))
+
+    def __dealloc__(self):
+        release(self.packed)
+
+    cdef int prepare(self, Layout shape) except -1:
+        cdef Py_ssize_t p = self.n_columns, m, g, k, r, c
+        cdef double *out
+        if not self.symmetric or shape.cols > 1 or self.packed != NULL:
+            return 0
+        self.packed = allocate(self.n_clients * self.stride)
+        memset(self.packed, 0, self.n_clients * self.stride * sizeof(double))
+        for m in range(self.n_clients):
+            out = self.packed + m * self.stride
+            memcpy(out, &self.b[m, 0], p * sizeof(double))
+            out += 4 * self.blocks
+            for g in range(0, p, 4):
+                for k in range(g, p, 4):
+                    for r in range(min(4, p - g)):
+                        for c in range(min(4, p - k)):
+                            out[4 * r + c] = self.S[m, g + r, k + c]
+                    out += 16
+        return 0
 
     cdef void gradient_at(self, Py_ssize_t m, const double *T, Layout shape, double *G,
                           double *work) noexcept nogil:
         cdef Py_ssize_t p = self.n_columns, cols = shape.cols, width = self.S.shape[2] if cols == 1 else p, c, k
+        cdef const double *own
+        if cols == 1 and self.packed != NULL:
+            own = self.packed + m * self.stride
+            ops.symmetric(own + 4 * self.blocks, self.blocks, T, own, G)
+            memset(G + 4 * self.blocks, 0, (shape.size - 4 * self.blocks) * sizeof(double))
+            return
         # The products fill p entries of a column; the padding behind them takes part in the step.
         memset(G + p * cols, 0, (shape.size - p * cols) * sizeof(double))
         ops.products(&self.S[m, 0, 0], self.S.shape[2], p, width, T, cols, G)
         for k in range(p):
             for c in range(cols):
                 G[k * cols + c] -= self.b[m, k]
-
-
-cdef double *allocate(Py_ssize_t count) except NULL:
-    cdef double *found = <double *> malloc(max(count, 1) * sizeof(double))
-    if found == NULL:
-        raise MemoryError(f"the kernel could not allocate {count * 8} bytes")
-    return found
 
 
 cdef void pack(const double[:, :, ::1] theta, Layout shape, double *out) noexcept nogil:
@@ -347,7 +396,7 @@ def combine(Mixing mixing, const double[:, :, ::1] theta, double[:, :, ::1] out)
         for m in range(mixing.n_clients):
             mixing.row(m, &theta[0, 0, 0], theta.shape[1], theta.shape[2], &out[m, 0, 0], work)
     finally:
-        free(work)
+        release(work)
 
 
 def gradient(Loss loss, const double[:, :, ::1] theta, double[:, :, ::1] out, int threads=1):
@@ -356,6 +405,7 @@ def gradient(Loss loss, const double[:, :, ::1] theta, double[:, :, ::1] out, in
     cdef Layout shape = layout_of(loss, theta.shape[1])
     cdef Py_ssize_t size = shape.size, each = eights(loss.work(shape))
     cdef int team = useful_threads(threads, loss.flops * theta.shape[1])
+    loss.prepare(shape)
     cdef double *at = allocate(M * size)
     cdef double *result = allocate(M * size)
     cdef double *work = allocate(team * each)
@@ -366,9 +416,9 @@ def gradient(Loss loss, const double[:, :, ::1] theta, double[:, :, ::1] out, in
                 loss.gradient_at(m, at + m * size, shape, result + m * size, work + threadid() * each)
             unpack(result, shape, out)
     finally:
-        free(at)
-        free(result)
-        free(work)
+        release(at)
+        release(result)
+        release(work)
 
 
 def rounds(Mixing mixing, Loss loss, double[:, :, ::1] theta, const double[:, ::1] steps,
@@ -385,6 +435,7 @@ def rounds(Mixing mixing, Loss loss, double[:, :, ::1] theta, const double[:, ::
     cdef Py_ssize_t size = shape.size
     cdef Py_ssize_t each = eights(2 * size + 2 * eights(shape.cols) + max(mixing.state_work(shape), loss.work(shape)))
     cdef int team = useful_threads(threads, loss.flops * R)
+    loss.prepare(shape)
     cdef double *now = allocate(M * size)
     cdef double *then = allocate(M * size)
     cdef double *moves = allocate(M * R)
@@ -412,10 +463,10 @@ def rounds(Mixing mixing, Loss loss, double[:, :, ::1] theta, const double[:, ::
                     break
             unpack(now, shape, theta)
     finally:
-        free(now)
-        free(then)
-        free(moves)
-        free(work)
+        release(now)
+        release(then)
+        release(moves)
+        release(work)
     return done
 
 

@@ -33,9 +33,13 @@ typedef struct {
     /* G += X' E */
     void (*accumulate)(const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p, const double *E, ptrdiff_t cols,
                        double *G);
+    /* G = A T - b for one column and a packed symmetric A of so many rows of 4 x 4 blocks, see there */
+    void (*symmetric)(const double *A, ptrdiff_t blocks, const double *T, const double *b, double *G);
     /* in place: linear predictor -> derivative of the loss */
     void (*residuals)(int family, double par, const double *y, ptrdiff_t rows, double *E, ptrdiff_t cols,
                       ptrdiff_t outputs);
+    /* G *= factor, for `size` entries, a multiple of the lanes */
+    void (*scale)(double *G, ptrdiff_t size, double factor);
     /* out = sum_j weight[j] * theta[index[j]] over `count` rows of length `size` */
     void (*mix)(const double *theta, ptrdiff_t size, const int64_t *index, const double *weight,
                 ptrdiff_t count, double *out);
