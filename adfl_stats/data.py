@@ -245,9 +245,9 @@ class ClientData:
             return self.sizes.astype(np.float64)
         return np.add.reduceat(self.row_weights, self.offsets[:-1])
 
-    def weights_of(self, rows: slice) -> Array:
-        """Return the observation weights of a slice of rows, ones where none were given."""
-        return np.ones(rows.stop - rows.start) if self.row_weights is None else self.row_weights[rows]
+    def weights_of(self, rows: slice | NDArray[np.int64]) -> Array:
+        """Return the observation weights of some rows, ones where none were given."""
+        return np.ones_like(self.y[rows]) if self.row_weights is None else self.row_weights[rows]
 
     def blocks(self, m: int) -> Iterator[slice]:
         """Yield slices of client m's rows, small enough for temporary arrays beside a memory map."""

@@ -17,6 +17,7 @@ __all__ = [
     "client_moments",
     "column_sizes",
     "linear_predictor",
+    "linear_predictors",
     "meat",
     "moments",
     "scaled",
@@ -88,10 +89,19 @@ def moments(data: ClientData, family: Family, thetas: Array, pieces: list[Batch]
 
 def linear_predictor(data: ClientData, family: Family, theta: Array, rows: slice) -> Array:
     """Return eta on a slice of rows: (n,) for one output, (n, q) for the multinomial."""
-    eta = data.X[rows] @ theta.reshape(family.outputs, -1).T
+    return linear_predictors(data, family, theta[None], rows)[0]
+
+
+def linear_predictors(data: ClientData, family: Family, thetas: Array, rows: slice | NDArray[np.int64]) -> Array:
+    """Return eta on some rows for each row of `thetas` (R, P): (R, n), or (R, n, q) for the multinomial."""
+    X, q = data.X[rows], family.outputs
+    if family.name == "multinomial":
+        etas = (X @ thetas.reshape(-1, X.shape[1]).T).reshape(len(X), -1, q).transpose(1, 0, 2)
+    else:
+        etas = thetas @ X.T
     if data.shift is not None:
-        eta += data.shift[rows, None]
-    return eta if family.name == "multinomial" else eta[:, 0]
+        etas += data.shift[rows, None] if etas.ndim == 3 else data.shift[rows]
+    return etas
 
 
 def _own_predictor(data: ClientData, family: Family, thetas: Array, batch: Batch) -> Array:

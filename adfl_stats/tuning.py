@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from adfl_stats._batches import batches
-from adfl_stats.moments import linear_predictor
+from adfl_stats.moments import linear_predictors
 from adfl_stats.problem import Problem
 from adfl_stats.solutions import weighted_solutions
 from adfl_stats.suspicion import majority, trusted_by
@@ -86,22 +86,32 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
     shares = np.stack([problem.steps(column, balance=balance).totals for column in weights.T], axis=1)
     loss, rows = np.zeros(weights.shape), np.zeros(problem.M)
     weight = problem.data.weights_of(slice(0, problem.data.n_rows))
+    theta, inverses = np.tile(start, (len(lams), 1)), None
     for fold in range(FOLDS):
         held = _held_out(problem, fold)
         rest = replace(problem.data, row_weights=np.where(held, 0.0, weight))
         training = Problem(rest, problem.network, problem.family, "client", problem.threads)
-        theta = weighted_solutions(training, shares, np.tile(start, (len(lams), 1)), ROUGH)
+        # One fold's solutions are near the next one's, and so are the curvatures.
+        found = weighted_solutions(training, shares, theta, ROUGH, inverses)
+        theta, inverses = found.theta, found.inverses
         for batch in batches(problem.data, problem.P):
-            share = np.where(held[batch.rows], weight[batch.rows], 0.0)
-            y = problem.data.y[batch.rows]
-            for r, one in enumerate(theta):
-                eta = linear_predictor(problem.data, problem.family, one, batch.rows)
-                loss[batch.clients, r] += batch.sums(share * problem.family.loss(eta, y))
-            rows[batch.clients] += batch.sums(share)
+            place = np.flatnonzero(held[batch.rows])
+            apart = np.zeros((len(held[batch.rows]), len(lams) + 1))
+            apart[place] = _losses(problem, theta, batch.rows.start + place)
+            sums = batch.sums(apart)
+            loss[batch.clients] += sums[:, 1:]
+            rows[batch.clients] += sums[:, 0]
     counted = rows > 0.0
     each = loss[counted] / rows[counted, None]
     half = np.sort(each, axis=0)[: majority(len(each))]
     return LambdaPath(lams, half.mean(axis=0), trusted_by(weights).sum(axis=0))
+
+
+def _losses(problem: Problem, theta: Array, rows: NDArray[np.int64]) -> Array:
+    """Return the weight of each row and its weighted losses at every row of theta (R, P), as (n, 1 + R)."""
+    weight, y = problem.data.weights_of(rows), problem.data.y[rows]
+    etas = linear_predictors(problem.data, problem.family, theta, rows)
+    return np.stack([weight, *(weight * problem.family.loss(eta, y) for eta in etas)], axis=1)
 
 
 def _held_out(problem: Problem, fold: int) -> NDArray[np.bool_]:

@@ -48,6 +48,7 @@ cdef extern from "blocks.h" nogil:
         void (*screen)(const adfl_rule *, const double *, Py_ssize_t, Py_ssize_t, const int64_t *,
                        const double *, const unsigned char *, Py_ssize_t, double *, double *) noexcept nogil
     const adfl_ops *adfl_pick(int lanes)
+    void adfl_prefetch(const double *)
 
 cdef extern from *:
     """
@@ -353,6 +354,10 @@ cdef class GramLoss(Loss):
         cdef const double *own
         if cols == 1 and self.packed != NULL:
             own = self.packed + m * self.stride
+            # Many small clients: the processor's own prefetching stops at the end of a page, every few of them.
+            if self.stride <= 16 * 8:
+                for k in range(0, self.stride, 8):
+                    adfl_prefetch(own + 2 * self.stride + k)
             ops.symmetric(own + 4 * self.blocks, self.blocks, T, own, G)
             memset(G + 4 * self.blocks, 0, (shape.size - 4 * self.blocks) * sizeof(double))
             return

@@ -63,6 +63,13 @@ typedef struct {
 #endif
 #endif
 
+/* A hint that may point anywhere. */
+#if defined(__GNUC__)
+#define adfl_prefetch(at) __builtin_prefetch(at)
+#else
+#define adfl_prefetch(at) ((void)0)
+#endif
+
 #if defined(__GNUC__)
 #define ADFL_INLINE static inline __attribute__((always_inline))
 #define ADFL_NAME(base) ADFL_PASTE(base, ADFL_SUFFIX)

@@ -44,7 +44,7 @@ def test_solutions_are_weighted_pooled_fits(family):
     problem = problem_of(sim, family)
     rng = np.random.default_rng(1)
     totals = rng.uniform(0.0, 1.0, (8, 3))
-    found = weighted_solutions(problem, totals, np.zeros((3, 4)))
+    found = weighted_solutions(problem, totals, np.zeros((3, 4))).theta
     glm = {"gaussian": sm.families.Gaussian, "binomial": sm.families.Binomial, "poisson": sm.families.Poisson}[family]
     for r in range(3):
         rows = np.repeat(totals[:, r] / problem.data.sizes, problem.data.sizes)

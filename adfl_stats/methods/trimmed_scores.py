@@ -74,7 +74,9 @@ class TrimmedScores:
         """Concentrate, and run weighted DFL with the clients that are left."""
         begin = problem.start().mean(axis=0)
         sets = _random_sets(problem, self.starts, self.handful, self.seed)
-        theta = weighted_solutions(problem, problem.sizes[:, None] * sets, np.tile(begin, (self.starts, 1)), ROUGH)
+        theta = weighted_solutions(
+            problem, problem.sizes[:, None] * sets, np.tile(begin, (self.starts, 1)), ROUGH
+        ).theta
         runs: list[Run] = []
         if self.rival is not None:
             given, _, runs = initial_estimates(self.rival, problem, plan)
@@ -138,7 +140,7 @@ def _concentrate(problem: Problem, theta: Array) -> _Concentrated:
 def _steps(problem: Problem, scores: _Scores, theta: Array, most: int) -> tuple[Array, NDArray[np.bool_], Array]:
     """Do up to `most` concentration steps from theta (R, P)."""
     h = majority(problem.M)
-    chosen = np.zeros((problem.M, len(theta)), dtype=bool)
+    chosen, inverses = np.zeros((problem.M, len(theta)), dtype=bool), None
     for _ in range(most):
         values = scores.at(theta)
         order = np.argsort(values, axis=0, kind="stable")[:h]
@@ -146,7 +148,8 @@ def _steps(problem: Problem, scores: _Scores, theta: Array, most: int) -> tuple[
         np.put_along_axis(chosen, order, True, axis=0)
         if (chosen == before).all():
             break
-        theta = weighted_solutions(problem, problem.sizes[:, None] * chosen, theta, ROUGH)
+        found = weighted_solutions(problem, problem.sizes[:, None] * chosen, theta, ROUGH, inverses)
+        theta, inverses = found.theta, found.inverses
     values = scores.at(theta)
     return theta, chosen, np.sort(values, axis=0)[:h].sum(axis=0)
 

@@ -12,7 +12,7 @@ from adfl_stats._validation import in_interval
 from adfl_stats.engine import Plan
 from adfl_stats.exchange import Exchange, Scheme, Slope, Update
 from adfl_stats.methods._base import Outcome, check_neighbours, run_scheme
-from adfl_stats.moments import linear_predictor
+from adfl_stats.moments import linear_predictors
 from adfl_stats.problem import Problem
 from adfl_stats.rules import Rule
 
@@ -88,11 +88,7 @@ def client_losses(problem: Problem, m: int, thetas: Array) -> Array:
     data, family = problem.data, problem.family
     total = np.zeros(len(thetas))
     for rows in data.blocks(m):
-        y, weight = data.y[rows], data.weights_of(rows)
-        if family.name == "multinomial":
-            losses = [family.loss(linear_predictor(data, family, theta, rows), y) for theta in thetas]
-            total += np.array(losses) @ weight
-        else:
-            eta = thetas @ data.X[rows].T
-            total += family.loss(eta if data.shift is None else eta + data.shift[rows], y) @ weight
+        y, etas = data.y[rows], linear_predictors(data, family, thetas, rows)
+        losses = np.array([family.loss(eta, y) for eta in etas]) if etas.ndim == 3 else family.loss(etas, y)
+        total += losses @ data.weights_of(rows)
     return total / data.totals[m]
