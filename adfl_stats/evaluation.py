@@ -34,6 +34,9 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
+# Residuals this small beside the responses are rounding errors.
+ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -102,7 +105,7 @@ def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> 
     noise, *tails = client_tails(data, family, theta, gradients, most)
     return Evaluation(
         gradients=gradients,
-        scores=raw_scores / common_dispersion(family, dispersions),
+        scores=raw_scores / _typical_dispersion(data, family, dispersions),
         ranks=ranks,
         hessian=hessian,
         information=information,
@@ -204,17 +207,22 @@ def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[A
         found = moments(data, family, thetas[at], pieces)
         raw[at], ranks[at] = score_statistic(found, data.totals[at])
         dispersions[at] = found.dispersion
-    return raw / common_dispersion(family, dispersions), ranks
+    return raw / _typical_dispersion(data, family, dispersions), ranks
 
 
-def common_dispersion(family: Family, dispersions: Array) -> float:
+def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) -> float:
     """Return the dispersion all clients are measured by: the median of theirs.
 
     A client's own residuals must not set its own scale, or a bad client would excuse itself.
     """
-    # The floor serves data without noise, whose gradients and dispersion are both zero; where the
-    # dispersion should be one, more of it (overdispersed counts, weights of any scale) is allowed for.
-    return max(float(np.median(dispersions)), 1e-100 if family.estimates_scale else 1.0)
+    if family.estimates_scale:
+        # Data without noise: what rounding leaves of their residuals must not be weighed against itself.
+        unit = float(data.y @ data.y) / data.n_rows if family.name == "gaussian" else 1.0
+        least = max(ROUNDING**2 * unit, np.finfo(float).tiny)
+    else:
+        # Where the dispersion should be one, more of it (overdispersed counts, weights of any scale) is allowed for.
+        least = 1.0
+    return max(float(np.median(dispersions)), least)
 
 
 def curvature_matrices(

@@ -37,6 +37,8 @@ cdef extern from "blocks.h" nogil:
                          double *) noexcept nogil
         void (*accumulate)(const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t,
                            double *) noexcept nogil
+        void (*affine)(const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, const double *, Py_ssize_t,
+                       const double *, double *) noexcept nogil
         void (*symmetric)(const double *, Py_ssize_t, const double *, const double *, double *) noexcept nogil
         void (*residuals)(int, double, const double *, Py_ssize_t, double *, Py_ssize_t,
                           Py_ssize_t) noexcept nogil
@@ -350,7 +352,7 @@ cdef class GramLoss(Loss):
 
     cdef void gradient_at(self, Py_ssize_t m, const double *T, Layout shape, double *G,
                           double *work) noexcept nogil:
-        cdef Py_ssize_t p = self.n_columns, cols = shape.cols, width = self.S.shape[2] if cols == 1 else p, c, k
+        cdef Py_ssize_t p = self.n_columns, cols = shape.cols, width = self.S.shape[2] if cols == 1 else p, k
         cdef const double *own
         if cols == 1 and self.packed != NULL:
             own = self.packed + m * self.stride
@@ -363,10 +365,7 @@ cdef class GramLoss(Loss):
             return
         # The products fill p entries of a column; the padding behind them takes part in the step.
         memset(G + p * cols, 0, (shape.size - p * cols) * sizeof(double))
-        ops.products(&self.S[m, 0, 0], self.S.shape[2], p, width, T, cols, G)
-        for k in range(p):
-            for c in range(cols):
-                G[k * cols + c] -= self.b[m, k]
+        ops.affine(&self.S[m, 0, 0], self.S.shape[2], p, width, T, cols, &self.b[m, 0], G)
 
 
 cdef void pack(const double[:, :, ::1] theta, Layout shape, double *out) noexcept nogil:

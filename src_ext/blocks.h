@@ -33,7 +33,10 @@ typedef struct {
     /* G += X' E */
     void (*accumulate)(const double *X, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t p, const double *E, ptrdiff_t cols,
                        double *G);
-    /* G = A T - b for one column and a packed symmetric A of so many rows of 4 x 4 blocks, see there */
+    /* G = A T - b */
+    void (*affine)(const double *A, ptrdiff_t lda, ptrdiff_t rows, ptrdiff_t p, const double *T, ptrdiff_t cols,
+                   const double *b, double *G);
+    /* the same for one column and a packed symmetric A of so many rows of 4 x 4 blocks, see there */
     void (*symmetric)(const double *A, ptrdiff_t blocks, const double *T, const double *b, double *G);
     /* in place: linear predictor -> derivative of the loss */
     void (*residuals)(int family, double par, const double *y, ptrdiff_t rows, double *E, ptrdiff_t cols,
@@ -52,6 +55,9 @@ typedef struct {
                    const int64_t *index, const double *weight, const unsigned char *bad, ptrdiff_t count,
                    double *out, double *work);
 } adfl_ops;
+
+/* What a product is added to. */
+enum { AT_ZERO, AT_OUT, AT_MINUS_B };
 
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
 #define ADFL_X86 1

@@ -201,15 +201,20 @@ ADFL_TARGET static void ADFL_NAME(add_rows)(
     }
 }
 
-/* Many columns: out[r] (+)= sum_k A[r * down + k * along] B[k] for R rows of V vectors. Columns lie side
- * by side, so every number of A meets full vectors and no lanes are added up. */
+/* Many columns: out[r] = sum_k A[r * down + k * along] B[k] for R rows of V vectors, added to what stands in
+ * `out` or to -b[r]. Columns lie side by side, so every number of A meets full vectors and no lanes are
+ * added up. */
 ADFL_TARGET ADFL_INLINE void ADFL_NAME(wide_tile)(
-    const int R, const int V, const int adds, const double *A, ptrdiff_t down, ptrdiff_t along, ptrdiff_t terms,
-    const double *B, ptrdiff_t cols, double *out)
+    const int R, const int V, const int begin, const double *A, ptrdiff_t down, ptrdiff_t along, ptrdiff_t terms,
+    const double *B, ptrdiff_t cols, const double *b, double *out)
 {
     VEC acc[8][2];
     UNROLL for (int r = 0; r < R; r++)
-        UNROLL for (int v = 0; v < V; v++) acc[r][v] = adds ? LOAD(out + r * cols + v * LANES) : (VEC){0};
+        UNROLL for (int v = 0; v < V; v++) {
+            acc[r][v] = (VEC){0};
+            if (begin == AT_OUT) acc[r][v] = LOAD(out + r * cols + v * LANES);
+            if (begin == AT_MINUS_B) acc[r][v] = SPLAT(-b[r]);
+        }
     for (ptrdiff_t k = 0; k < terms; k++) {
         VEC b[2];
         UNROLL for (int v = 0; v < V; v++) b[v] = LOAD(B + k * cols + v * LANES);
@@ -225,19 +230,20 @@ ADFL_TARGET ADFL_INLINE void ADFL_NAME(wide_tile)(
 /* Tiles of nearly equal size, up to 6 x 2 vectors: twelve sums, two vectors of B and one of A fill the
  * sixteen registers. */
 ADFL_TARGET ADFL_INLINE void ADFL_NAME(wide)(
-    const int adds, const double *A, ptrdiff_t down, ptrdiff_t along, ptrdiff_t rows, ptrdiff_t terms,
-    const double *B, ptrdiff_t cols, double *out)
+    const int begin, const double *A, ptrdiff_t down, ptrdiff_t along, ptrdiff_t rows, ptrdiff_t terms,
+    const double *B, ptrdiff_t cols, const double *b, double *out)
 {
     for (ptrdiff_t c = 0; c < cols; c += 2 * LANES) {
         const int pair = c + 2 * LANES <= cols;
         const ptrdiff_t most = pair ? 6 : 8, tiles = (rows + most - 1) / most;
         for (ptrdiff_t t = 0; t < tiles; t++) {
             const ptrdiff_t first = rows * t / tiles, size = rows * (t + 1) / tiles - first;
-            const double *a = A + first * down;
+            const double *from = A + first * down, *less = begin == AT_MINUS_B ? b + first : b;
+            double *to = out + first * cols + c;
             if (pair) {
-                TILES(size, ADFL_NAME(wide_tile), 2, adds, a, down, along, terms, B + c, cols, out + first * cols + c)
+                TILES(size, ADFL_NAME(wide_tile), 2, begin, from, down, along, terms, B + c, cols, less, to)
             } else {
-                TILES(size, ADFL_NAME(wide_tile), 1, adds, a, down, along, terms, B + c, cols, out + first * cols + c)
+                TILES(size, ADFL_NAME(wide_tile), 1, begin, from, down, along, terms, B + c, cols, less, to)
             }
         }
     }
@@ -249,7 +255,19 @@ ADFL_TARGET static void ADFL_NAME(products)(
     if (cols == 1)
         ADFL_NAME(dots)(X, ldx, rows, p, T, E);
     else
-        ADFL_NAME(wide)(0, X, ldx, 1, rows, p, T, cols, E);
+        ADFL_NAME(wide)(AT_ZERO, X, ldx, 1, rows, p, T, cols, NULL, E);
+}
+
+ADFL_TARGET static void ADFL_NAME(affine)(
+    const double *A, ptrdiff_t lda, ptrdiff_t rows, ptrdiff_t p, const double *T, ptrdiff_t cols, const double *b,
+    double *G)
+{
+    if (cols > 1) {
+        ADFL_NAME(wide)(AT_MINUS_B, A, lda, 1, rows, p, T, cols, b, G);
+        return;
+    }
+    ADFL_NAME(dots)(A, lda, rows, p, T, G);
+    for (ptrdiff_t k = 0; k < rows; k++) G[k] -= b[k];
 }
 
 ADFL_TARGET static void ADFL_NAME(accumulate)(
@@ -258,7 +276,7 @@ ADFL_TARGET static void ADFL_NAME(accumulate)(
     if (cols == 1)
         ADFL_NAME(add_rows)(X, ldx, rows, p, E, G);
     else
-        ADFL_NAME(wide)(1, X, 1, ldx, p, rows, E, cols, G);
+        ADFL_NAME(wide)(AT_OUT, X, 1, ldx, p, rows, E, cols, NULL, G);
 }
 
 #if ADFL_LANES <= 4
@@ -485,7 +503,7 @@ ADFL_TARGET static void ADFL_NAME(descend)(
 #define ADFL_TEXT(x) ADFL_TEXT2(x)
 static const adfl_ops ADFL_NAME(ops) = {
     ADFL_TEXT(ADFL_LANES) " doubles", ADFL_LANES, ADFL_NAME(products), ADFL_NAME(accumulate),
-    SYMMETRIC, ADFL_NAME(residuals), ADFL_NAME(scale), ADFL_NAME(mix), ADFL_NAME(descend), ADFL_NAME(screen)};
+    ADFL_NAME(affine), SYMMETRIC, ADFL_NAME(residuals), ADFL_NAME(scale), ADFL_NAME(mix), ADFL_NAME(descend), ADFL_NAME(screen)};
 
 #undef ADFL_TEXT
 #undef ADFL_TEXT2

@@ -528,8 +528,10 @@ def test_data_without_noise_have_a_report():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(120, 2))
     data = ad.ClientData.from_arrays(X, X @ [1.0, 2.0], np.repeat(np.arange(6), 20))
-    report = ad.DecentralizedGLM(data, ad.networks.complete(6)).fit().check(theta0=[1.0, 2.0])
-    assert report["V"].value < 1e-12
+    res = ad.DecentralizedGLM(data, ad.networks.complete(6)).fit()
+    # Rounding errors are no reason to doubt a client.
+    assert (res.clients()["weight"] == 1.0).all()
+    assert res.check(theta0=[1.0, 2.0])["V"].value < 1e-12
 
 
 def test_file_keeps_the_report(res, sim, tmp_path):
