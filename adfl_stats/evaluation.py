@@ -17,6 +17,7 @@ from adfl_stats.data import ClientData
 from adfl_stats.families import Family
 from adfl_stats.moments import (
     linear_predictor,
+    linear_predictors,
     meat,
     moments,
     scaled,
@@ -29,6 +30,7 @@ __all__ = [
     "client_gradients",
     "curvature_and_meat",
     "evaluate",
+    "majority_deviances",
     "score_statistics",
 ]
 
@@ -208,6 +210,16 @@ def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[A
         raw[at], ranks[at] = score_statistic(found, data.totals[at])
         dispersions[at] = found.dispersion
     return raw / _typical_dispersion(data, family, dispersions), ranks
+
+
+def majority_deviances(data: ClientData, family: Family, thetas: Array, chosen: NDArray[np.bool_]) -> Array:
+    """Return the mean deviance of a row at each of thetas (R, P), over the clients chosen for it (M, R)."""
+    total = np.zeros(len(thetas))
+    for batch in batches(data, 1):
+        y, weight = data.y[batch.rows], data.weights_of(batch.rows)
+        for r, eta in enumerate(linear_predictors(data, family, thetas, batch.rows)):
+            total[r] += batch.sums(weight * family.deviance(eta, y)) @ chosen[batch.clients, r]
+    return np.asarray(total / (data.totals @ chosen))
 
 
 def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) -> float:

@@ -108,6 +108,14 @@ class Family:
             return np.asarray(eta + y / mu)
         return np.asarray((y + 1.0 / self.par) * np.log1p(self.par * mu) - y * eta)
 
+    def deviance(self, eta: Array, y: Array) -> Array:
+        """Return each observation's deviance: twice its loss beyond that of a perfect fit."""
+        perfect = np.zeros_like(y)
+        if self.link == "log":
+            events = y > 0.0
+            perfect[events] = self.loss(np.log(y[events]), y[events])
+        return np.asarray(2.0 * (self.loss(eta, y) - perfect))
+
     def residual(self, eta: Array, y: Array) -> Array:
         """Return the derivative of the loss in eta, the score with its sign changed."""
         mu = self.mean(eta)

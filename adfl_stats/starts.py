@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from adfl_stats.evaluation import majority_deviances
 from adfl_stats.methods import ADFL, DFL, Bridge, TrimmedScores
 from adfl_stats.model import DecentralizedGLM
+from adfl_stats.results import Results
 from adfl_stats.suspicion import majority
 
 __all__ = ["compare_starts"]
@@ -37,8 +39,8 @@ def compare_starts(
     DataFrame
         One row per start. start distance : of the start from the estimate it led to, over its standard errors (root
         mean square over coefficients); down-weighted : clients without trust; shift : of the estimate from that of
-        the row with the best majority, likewise; trimmed objective : sum of the floor(M / 2) + 1 smallest score
-        statistics at the estimate, by which starts are judged; rounds.
+        the row with the best majority, likewise; trimmed deviance : mean over the rows of the
+        floor(M / 2) + 1 clients with the smallest score statistics, by which starts are judged; rounds.
 
     Examples
     --------
@@ -59,9 +61,8 @@ def compare_starts(
     if not hasattr(method, "init"):
         raise TypeError(f"method is {method!r}; a method with `init` is wanted, such as ad.ADFL()")
     fits = {name: model.fit(replace(method, init=init), **how) for name, init in starts.items()}
-    half = majority(model.network.n_clients)
-    objective = {name: float(np.sort(res.clients()["score"])[:half].sum()) for name, res in fits.items()}
-    best = fits[min(objective, key=objective.__getitem__)]
+    deviance = {name: _trimmed_deviance(model, res) for name, res in fits.items()}
+    best = fits[min(deviance, key=deviance.__getitem__)]
     rows = {}
     for name, res in fits.items():
         se = res.bse.to_numpy()
@@ -69,10 +70,17 @@ def compare_starts(
             "start distance": _size((res._fit.start.centre - res.params.to_numpy()) / se),
             "down-weighted": int((~res._fit.trusted).sum()),
             "shift": _size((res.params - best.params).to_numpy() / best.bse.to_numpy()),
-            "trimmed objective": objective[name],
+            "trimmed deviance": deviance[name],
             "rounds": res._fit.total_rounds,
         }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _trimmed_deviance(model: DecentralizedGLM, res: Results) -> float:
+    order = np.argsort(res.clients()["score"].to_numpy(), kind="stable")
+    chosen = np.isin(np.arange(len(order)), order[: majority(len(order))])
+    theta = res.params.to_numpy()[None]
+    return float(majority_deviances(model.data, model.family, theta, chosen[:, None])[0])
 
 
 def _size(values: Any) -> float:

@@ -78,6 +78,16 @@ def test_loss_is_minus_the_log_likelihood_up_to_a_term_free_of_eta(name):
 # ------------------------------------------------------------------ derivatives
 
 
+@pytest.mark.parametrize("name", SINGLE)
+def test_deviance_is_that_of_statsmodels(name):
+    rng = np.random.default_rng(3)
+    eta = rng.normal(size=400)
+    y = LAWS[name](eta).rvs(random_state=rng).astype(float)
+    known = FAMILIES[name].statsmodels()
+    expected = known.resid_dev(y, known.link.inverse(eta)) ** 2
+    assert_allclose(FAMILIES[name].deviance(eta, y), expected, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_residual_is_the_slope_of_the_loss(name):
     family, (eta, y) = FAMILIES[name], points(name)
