@@ -185,6 +185,11 @@ def _notes(res: Results) -> list[str]:
             notes.append(
                 "In a last stage clients that are more probably abnormal than not have weight 0, all others weight 1."
             )
+    if "disputed" in fit.details:
+        notes.append(
+            f"Robust starts, or the flags they lead to, disagree about {fit.details['disputed']} clients: the data do "
+            "not tell clearly who is abnormal. See screen and compare_starts."
+        )
     if fit.details.get("balance") and not res.network.is_doubly_stochastic:
         notes.append(
             "Steps are balanced: each is divided by the client's influence, so that unequal influence costs little."

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from adfl_stats.evaluation import score_statistics
+from adfl_stats.evaluation import majority_deviances, score_statistics
 from adfl_stats.problem import Problem
 from adfl_stats.solutions import weighted_solution
 
@@ -15,6 +15,8 @@ __all__ = [
     "abnormal_probabilities",
     "adaptive_weights",
     "agree_on_trust",
+    "best_majority",
+    "disputed",
     "flags",
     "majority",
     "suspicion_unit",
@@ -42,6 +44,8 @@ LEAST_SHARE = 0.1
 BELIEVABLE = 15.0
 MIXTURE_STEPS = 300
 MOST_REFITS = 10
+# Two sets of flags disagree where they differ about more than this share of the clients.
+DISAGREEMENT = 0.05
 
 
 def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
@@ -165,3 +169,18 @@ def agree_on_trust(problem: Problem, theta: Array, trusted: Mask) -> tuple[Mask,
         if any((found == other).all() for other in seen):
             break
     return found, theta
+
+
+def best_majority(problem: Problem, thetas: Array) -> int:
+    """Return at which of thetas (R, P) the floor(M / 2) + 1 clients that fit it best have the smallest deviance."""
+    chosen = np.zeros((problem.M, len(thetas)), dtype=bool)
+    for r, theta in enumerate(thetas):
+        scores, _ = score_statistics(problem.data, problem.family, np.tile(theta, (problem.M, 1)))
+        chosen[np.argsort(scores, kind="stable")[: majority(problem.M)], r] = True
+    return int(np.argmin(majority_deviances(problem.data, problem.family, thetas, chosen)))
+
+
+def disputed(flagged: Mask, other: Mask) -> int:
+    """Return about how many clients two sets of flags differ, and zero where these are few."""
+    apart = int((flagged != other).sum())
+    return apart if apart > DISAGREEMENT * len(flagged) else 0

@@ -75,7 +75,7 @@ def run_scheme(
     theta, start, runs = initial_estimates(method.init, problem, plan)
     steps = problem.steps(np.ones(problem.M))
     run = iterate(problem, theta, steps, plan, scheme=scheme, label=method.name)
-    return Outcome(run.theta, steps, [*runs, run], {"start": start, **details}, smooth=smooth, initial=theta)
+    return Outcome(run.theta, steps, [*runs, run], {**start, **details}, smooth=smooth, initial=theta)
 
 
 def check_neighbours(problem: Problem, name: str, least: int, reason: str) -> None:
@@ -113,8 +113,8 @@ def check_undirected(problem: Problem, name: str, *, weights: bool) -> None:
         )
 
 
-def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, str, list[Run]]:
-    """Turn `init` into estimates (M, P), their name and the runs they cost.
+def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, dict[str, Any], list[Run]]:
+    """Turn `init` into estimates (M, P), what results should say of them, and the runs they cost.
 
     Parameters
     ----------
@@ -124,10 +124,11 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, s
     """
     if init is None:
         theta = problem.start()
-        return theta, "local means" if theta.any() else "zero", []
+        return theta, {"start": "local means" if theta.any() else "zero"}, []
     if isinstance(init, Method) and not isinstance(init, type):
         outcome = init.estimate(problem, plan.loosened())
-        return outcome.theta, init.name, outcome.runs
+        kept = {key: outcome.details[key] for key in ("disputed",) if key in outcome.details}
+        return outcome.theta, {"start": init.name} | kept, outcome.runs
     name = "given"
     if hasattr(init, "client_params"):
         init, name = init.client_params, f"results of {init.method.name}"
@@ -145,7 +146,7 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, s
         )
     if not np.isfinite(values).all():
         raise ValueError("init has NaN or infinite values; every client needs a finite start")
-    return np.broadcast_to(values, (problem.M, problem.P)).copy(), name, []
+    return np.broadcast_to(values, (problem.M, problem.P)).copy(), {"start": name}, []
 
 
 def _by_name(init: Any, found: pd.Index, problem: Problem) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from adfl_stats._validation import in_interval, one_of, whole_number
 from adfl_stats.engine import Plan, Run
+from adfl_stats.errors import ConvergenceWarning
 from adfl_stats.limit import settle
 from adfl_stats.methods._base import Method, Outcome, initial_estimates
 from adfl_stats.methods.bridge import Bridge
@@ -20,6 +22,8 @@ from adfl_stats.suspicion import (
     MEASURES,
     adaptive_weights,
     agree_on_trust,
+    best_majority,
+    disputed,
     suspicion_unit,
     suspicions,
     trusted_by,
@@ -29,6 +33,7 @@ from adfl_stats.tuning import GRID, LambdaPath, can_tune, lambda_path
 __all__ = ["ADFL"]
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 # lambda in units of one over the median suspicion where the clients are too small to choose it by their rows.
 UNTUNED = 4.0
@@ -110,8 +115,9 @@ class ADFL:
         """Run the stages."""
         measure = self.measure or ("norm" if self._fixed else "score")
         theta, start, runs = initial_estimates(robust_start() if self.init is None else self.init, problem, plan)
+        begin, trusted = theta.mean(axis=0), list[Mask]()
         suspicion = suspicions(problem, theta, measure)
-        choice, path = self._choose(problem, theta.mean(axis=0), suspicion, measure)
+        choice, path = self._choose(problem, begin, suspicion, measure)
         plans = self._plans(plan)
         equalise = self.refresh is None and (not self._fixed if self.equalise is None else self.equalise)
         for k, stage in enumerate(plans):
@@ -119,19 +125,22 @@ class ADFL:
                 suspicion = suspicions(problem, theta, measure)
             lam = choice / suspicion_unit(suspicion, measure) if isinstance(self.lam, str) else choice
             steps = problem.steps(adaptive_weights(suspicion, lam), balance=self.balance)
+            trusted.append(trusted_by(steps.weights))
             last = k + 1 == len(plans) and not equalise
             run = settle(problem, theta, steps, stage if last else stage.loosened(), label=f"aDFL stage {k + 1}")
             initial, theta = theta, run.theta
             runs = [*runs, run]
         if equalise:
-            bad, _ = agree_on_trust(problem, theta.mean(axis=0), trusted_by(steps.weights))
+            seen = {"the start": (begin, trusted[0]), "the stages": (theta.mean(axis=0), trusted[-1])}
+            bad, apart = self._flagged(problem, seen)
+            start |= {"disputed": max(apart, start.get("disputed", 0))} if apart else {}
             steps = problem.steps(np.where(bad, 0.0, 1.0), balance=self.balance)
             # `initial` stays that of the last stage whose weights lambda gave: Condition 7 speaks of it.
             run = settle(problem, theta, steps, plan, label="aDFL last stage")
             theta = run.theta
             runs = [*runs, run]
         details = {
-            "start": start,
+            **start,
             "lam": float(lam),
             "measure": measure,
             "stages": len(plans),
@@ -158,6 +167,28 @@ class ADFL:
         weights = np.stack([adaptive_weights(suspicion, lam) for lam in lams], axis=1)
         path = lambda_path(problem, weights, lams, start, balance=self.balance)
         return float((multiples if isinstance(self.lam, str) else lams)[path.best]), path
+
+    def _flagged(self, problem: Problem, estimates: dict[str, tuple[Array, Mask]]) -> tuple[Mask, int]:
+        """Flag clients from each of two estimates and those trusted there; return the better flags, and their dispute.
+
+        Weights of abnormal clients that are not small draw the stages towards these clients, and the more so the
+        further they got; where the signal is weak the start may see more clearly.
+        """
+        flagged, thetas = zip(*(agree_on_trust(problem, *given) for given in estimates.values()), strict=True)
+        if (flagged[0] == flagged[1]).all():
+            return flagged[0], 0
+        best = best_majority(problem, np.stack(thetas))
+        apart = disputed(*flagged)
+        if apart:
+            first, second = estimates
+            warnings.warn(
+                f"flags disagree about {apart} of {problem.M} clients: {int(flagged[0].sum())} seen from {first}, "
+                f"{int(flagged[1].sum())} from {second}. Those from {(first, second)[best]}, where the majority fits "
+                "together better, count; see ad.screen(res) and ad.compare_starts(model)",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        return flagged[best], apart
 
     def _plans(self, plan: Plan) -> list[Plan]:
         """Return the plans of the stages."""

@@ -47,9 +47,9 @@ class DFL:
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion."""
         steps = problem.steps(client_weights(self.weights, problem.data.labels), balance=self.balance)
-        theta, name, runs = initial_estimates(self.init, problem, plan)
+        theta, start, runs = initial_estimates(self.init, problem, plan)
         run = settle(problem, theta, steps, plan, label=self.name)
-        return Outcome(run.theta, steps, [*runs, run], {"start": name, "balance": self.balance}, initial=theta)
+        return Outcome(run.theta, steps, [*runs, run], {**start, "balance": self.balance}, initial=theta)
 
 
 def client_weights(weights: Any, labels: pd.Index) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from adfl_stats.limit import settle
 from adfl_stats.methods._base import Outcome, initial_estimates
 from adfl_stats.problem import Problem
 from adfl_stats.solutions import weighted_solutions
-from adfl_stats.suspicion import agree_on_trust, majority
+from adfl_stats.suspicion import agree_on_trust, disputed, majority
 
 __all__ = ["TrimmedScores"]
 
@@ -29,8 +29,6 @@ Array = NDArray[np.float64]
 FIRST_STEPS, LAST_STEPS, BEST = 3, 20, 3
 # A solution between two concentration steps need not be exact.
 ROUGH = 1e-4
-# Two starts disagree where the clients they would flag differ in more than this share.
-DISAGREEMENT = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,20 +85,20 @@ class TrimmedScores:
             theta = np.vstack([theta, given.mean(axis=0)])
         found = _concentrate(problem, theta)
         best = int(np.argmin(found.deviance))
-        if self.rival is not None:
-            self._compare(problem, found)
+        apart = self._compare(problem, found) if self.rival is not None else 0
         steps = problem.steps(found.chosen[:, best].astype(np.float64))
         centre = np.tile(found.theta[best], (problem.M, 1))
         run = settle(problem, centre, steps, plan, label=self.name)
         details = {"start": "random sets of clients", "deviance": float(found.deviance[best])}
+        details |= {"disputed": apart} if apart else {}
         return Outcome(run.theta, steps, [*runs, run], details, initial=centre)
 
-    def _compare(self, problem: Problem, found: _Concentrated) -> None:
-        """Warn where the best random start and the rival would flag different clients."""
+    def _compare(self, problem: Problem, found: _Concentrated) -> int:
+        """Warn where the best random start and the rival would flag different clients; return how many, 0 if few."""
         mine = int(np.argmin(found.deviance[:-1]))
         bad, rival = (agree_on_trust(problem, found.theta[k], found.chosen[:, k])[0] for k in (mine, -1))
-        apart = int((bad != rival).sum())
-        if apart > DISAGREEMENT * problem.M:
+        apart = disputed(bad, rival)
+        if apart:
             name = getattr(self.rival, "name", "the given start")
             better = name if found.deviance[-1] < found.deviance[mine] else self.name
             warnings.warn(
@@ -110,6 +108,7 @@ class TrimmedScores:
                 ConvergenceWarning,
                 stacklevel=7,
             )
+        return apart
 
 
 @dataclass(frozen=True)
