@@ -1,5 +1,7 @@
 """aDFL's own parts: suspicion, the start by trimmed scores, lambda by cross-validation, the last stage."""
 
+import re
+
 import numpy as np
 import pytest
 import statsmodels.api as sm
@@ -11,7 +13,7 @@ from adfl_stats.evaluation import majority_deviances
 from adfl_stats.families import Family
 from adfl_stats.problem import Problem
 from adfl_stats.solutions import weighted_solution, weighted_solutions
-from adfl_stats.suspicion import abnormal_probabilities, agree_on_trust, flags
+from adfl_stats.suspicion import abnormal_probabilities, agree_on_trust, best_majority, disputed, flags
 from adfl_stats.tuning import GRID, lambda_path
 
 
@@ -96,6 +98,14 @@ def test_flags_find_the_abnormal_and_never_a_majority(sim):
     assert far.sum() <= 30 - 16
 
 
+def test_few_clients_are_no_dispute():
+    flagged, other = np.zeros(40, dtype=bool), np.zeros(40, dtype=bool)
+    other[:2] = True
+    assert disputed(flagged, other) == 0
+    other[2] = True
+    assert disputed(flagged, other) == 3
+
+
 # ---- the start -------------------------------------------------------------------------------------
 
 
@@ -110,14 +120,39 @@ def test_trimmed_scores_leave_abnormal_clients_out(corruption):
     assert not weights[sim.abnormal].any()
 
 
-def test_a_coherent_minority_that_fits_as_well_is_left_out():
-    # By score statistics alone the 40 shifted clients and 11 others look better than any majority of the 60.
+@pytest.fixture(scope="module")
+def minority():
+    """Forty of a hundred clients with shifted covariates: they and a few others fit one another well."""
     sim = ad.study.draw(ad.study.grid("binomial", networks=["circle-30"], corruptions=["OOD"], shares=[0.4])[0], 5)
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    found = ad.DecentralizedGLM(data, ad.networks.directed_circle(100, 30), "binomial").fit(
-        ad.TrimmedScores(), solver="limit"
-    )
+    return sim, ad.DecentralizedGLM(data, ad.networks.directed_circle(100, 30), "binomial")
+
+
+def test_a_coherent_minority_that_fits_as_well_is_left_out(minority):
+    # By score statistics alone the 40 and 11 others look better than any majority of the 60.
+    sim, model = minority
+    found = model.fit(ad.TrimmedScores(), solver="limit")
     assert found.client_weights.to_numpy()[sim.abnormal].sum() == 0.0
+
+
+def test_flags_that_disagree_are_told(minority):
+    # The stages let the weaker of the forty in, and these the others; seen from the start there is no doubt.
+    sim, model = minority
+    with pytest.warns(ConvergenceWarning) as told:
+        found = model.fit(solver="limit")
+    starts, flagged = (str(warning.message) for warning in told)
+    assert re.match(r"two robust starts disagree about \d+ of 100 clients: trimmed scores would flag 40", starts)
+    assert re.match(r"flags disagree about \d+ of 100 clients: 40 seen from the start", flagged)
+    assert {warning.filename for warning in told} == {__file__}
+    np.testing.assert_array_equal(found.client_weights.to_numpy() == 0.0, sim.abnormal)
+    assert "disagree about" in " ".join(found.summary().as_text().split())
+
+
+def test_the_best_majority_is_that_of_the_truth(minority):
+    sim, model = minority
+    problem = Problem(model.data, model.network, model.family)
+    thetas = np.stack([weighted_solution(problem, mask * 1.0, np.zeros(10)) for mask in (sim.abnormal, ~sim.abnormal)])
+    assert (best_majority(problem, thetas), best_majority(problem, thetas[::-1])) == (1, 0)
 
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])

@@ -186,7 +186,7 @@ class ADFL:
                 f"{int(flagged[1].sum())} from {second}. Those from {(first, second)[best]}, where the majority fits "
                 "together better, count; see ad.screen(res) and ad.compare_starts(model)",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         return flagged[best], apart
 

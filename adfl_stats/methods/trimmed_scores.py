@@ -106,7 +106,7 @@ class TrimmedScores:
                 f"{int(bad.sum())}, {name} {int(rival.sum())}. {better}, whose majority fits together better, was "
                 "taken; compare them with ad.compare_starts(model)",
                 ConvergenceWarning,
-                stacklevel=7,
+                stacklevel=6,
             )
         return apart
 
