@@ -244,7 +244,8 @@ def efficiency(draws: pd.DataFrame) -> pd.DataFrame:
 
     efficiency : mean of the oracle's squared error over the mean of the method's, over replicates; se : its
     Monte-Carlo standard error by the delta method (NaN for one replicate); mse, oracle_mse : the two means;
-    coverage, fdr, power, converged : means; any_flag : share of the data sets with a flag.
+    coverage, fdr, power, converged : means; fdr_se : standard error of the mean; any_flag : share of the data sets
+    with a flag.
     """
     keys = [*(field.name for field in fields(Cell)), "method"]
     rows = []
@@ -254,6 +255,7 @@ def efficiency(draws: pd.DataFrame) -> pd.DataFrame:
         found = {"replicates": len(part), "efficiency": ratio, "se": ratio * apart.std() / np.sqrt(len(part))}
         means = ("mse", "oracle_mse", "coverage", "fdr", "power", "converged")
         found |= {name: part[name].mean() for name in means} | {"any_flag": (part["flags"] > 0).mean()}
+        found["fdr_se"] = part["fdr"].std() / np.sqrt(len(part))
         rows.append(dict(zip(keys, values, strict=True)) | found)
     return pd.DataFrame(rows)
 

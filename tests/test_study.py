@@ -250,6 +250,12 @@ def test_bounds_of_other_families_are_on_the_mean():
     assert not judged(summary("poisson", share=[0.2]), bounds=False)["counted"].any()
 
 
+def test_shifted_labels_have_a_bound_of_their_own():
+    found = judged(summary("binomial", corruption=["LF", "OOD", "OOD"], share=[0.4, 0.2, 0.4], efficiency=[1, 1, 0.59]))
+    assert found["counted"].tolist() == [True, True, False]
+    assert found["met"].tolist() == [None, None, False]
+
+
 def draws_of(family, errors):
     """Draws of one cell per squared error of the fit, the oracle's being one."""
     cells = study.grid(family, networks=["circle-5"], shares=[0.2], covariates=["homogeneous"])
@@ -275,6 +281,15 @@ def test_status_tells_whether_bounds_are_met(monkeypatch, capsys, family, errors
     text = capsys.readouterr().out
     assert re.search(words, text)
     assert max(map(len, text.splitlines())) <= 100
+    assert "Coverage of 95 % intervals between 0.925 and 0.97 in 3 of 3 cells, 0.950 on average." in text
+    assert "False discoveries at most 0.1 plus two standard errors in 3, power at least 0.98 in 3 of 3 cells." in text
+
+
+def test_flags_without_cause_are_counted(monkeypatch, capsys):
+    clean = draws_of("gaussian", [1.0, 1.0, 1.0]).assign(share=0.0, corruption="none", flags=[0, 1, 0])
+    monkeypatch.setattr(study, "run", lambda *cells, **options: clean)
+    assert cli.main(["efficiency"]) == 0
+    assert "A flag in 33.3% of 3 data sets without abnormal clients; at most 15% wanted." in capsys.readouterr().out
 
 
 def test_command_line(tmp_path, capsys):
