@@ -129,9 +129,10 @@ def _inference(table: pd.DataFrame) -> list[str]:
     """Return how honest intervals and flags are: coverage, false discoveries and power, and flags without cause."""
     ours = table[table["method"] == "fit"]
     clean, bent = ours[ours["share"] == 0], ours[ours["share"] > 0]
+    inside = int(ours["coverage"].between(*COVERAGE).sum())
     lines = [
-        f"Coverage of 95 % intervals between {COVERAGE[0]:g} and {COVERAGE[1]:g} in "
-        f"{int(ours['coverage'].between(*COVERAGE).sum())} of {len(ours)} cells, {ours['coverage'].mean():.3f} on average."
+        f"Coverage of 95 % intervals between {COVERAGE[0]:g} and {COVERAGE[1]:g} in {inside} of {len(ours)} cells, "
+        f"{ours['coverage'].mean():.3f} on average."
     ]
     if len(bent):
         few = bent["fdr"] <= study.Q + 2.0 * bent["fdr_se"].fillna(0.0)
