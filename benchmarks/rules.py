@@ -1,6 +1,6 @@
 """Speed of the robust rules, as ratios against batched NumPy (sorted pools, Gram matrices).
 
-    python benchmarks/rules.py [--output FILE] [--repeats 7]
+    python benchmarks/rules.py [--repeats 7] [--markdown] [--output FILE]
 
 One thread; results must agree before a time counts. ByzFL's aggregators, called client by client in the
 same loop, stand beside them where the package is installed.
@@ -11,13 +11,11 @@ from __future__ import annotations
 import run  # first: it pins the threads before NumPy is loaded
 
 # isort: split
-import argparse
 import importlib.util
-import json
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
+from report import Row, options_of, publish, row
 
 import adfl_stats as ad
 from adfl_stats import _kernels
@@ -92,9 +90,9 @@ def byzfl(pools: np.ndarray, rule: Rule) -> Combine | None:
     return lambda theta: np.stack([(theta[pool[0]] + kept * each(theta[pool[1:]])) / (1 + kept) for pool in pools])
 
 
-def ratio_table(repeats: int) -> list[dict[str, object]]:
+def ratio_table(repeats: int) -> list[Row]:
     """Measure every rule and in-degree; a row for each rival."""
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     for D, rule in [(degree, Rule(name, degree // 5)) for degree in WANTED for name in ("median", "trimmed")]:
         task = problem(D)
         pools = Exchange(task, rule).indices.reshape(M, D + 1)
@@ -104,25 +102,20 @@ def ratio_table(repeats: int) -> list[dict[str, object]]:
             calls["ByzFL"] = in_numpy(task, other)
         for call in calls.values():
             np.testing.assert_allclose(call(), calls["ours"](), rtol=1e-8, atol=1e-10)
-        seconds = run.interleaved(calls, repeats)
+        seconds = run.seconds(calls, repeats)
         for name in list(calls)[1:]:
             ratio = float(np.median(seconds[name] / seconds["ours"]))
-            wanted = f">= {WANTED[D]:g}" if name == "NumPy" else "-"
-            rows.append({"work": f"{rule.name}, D = {D}: {name} / ours", "ratio": ratio, "wanted": wanted})
+            wanted = f">= {WANTED[D]:g}" if name == "NumPy" else ""
+            rows.append(row(f"{rule.name}, D = {D}: {name} / ours", ratio, wanted))
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, help="write the table as JSON")
+    parser = options_of(__doc__)
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
-    rows = ratio_table(options.repeats)
-    print(f"M = n = {M}, p = {P}, Gram matrices, one thread, {_kernels.instruction_set()} at a time")
-    for row in rows:
-        print(f"{row['work']:<46} {row['ratio']:6.2f}   wanted {row['wanted']}")
-    if options.output:
-        options.output.write_text(json.dumps({"rows": rows}, indent=1))
+    title = f"M = n = {M}, p = {P}, Gram matrices, one thread, median of {options.repeats}"
+    publish(title, ratio_table(options.repeats), options)
 
 
 if __name__ == "__main__":
