@@ -12,6 +12,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+HEADERS = ("blocks", "blocks_impl", "products_impl", "rules", "rules_impl")
 PROBE = "#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n"
 
 
@@ -52,7 +53,7 @@ setup(
         Extension(
             "adfl_stats._kernels",
             sources=["src_ext/_kernels.pyx"],
-            depends=[f"src_ext/{name}.h" for name in ("blocks", "blocks_impl", "rules", "rules_impl")],
+            depends=[f"src_ext/{name}.h" for name in HEADERS],
             include_dirs=["src_ext"],
         )
     ],
