@@ -30,7 +30,7 @@ __all__ = [
     "client_gradients",
     "curvature_and_meat",
     "evaluate",
-    "majority_deviances",
+    "majority_misfits",
     "score_statistics",
 ]
 
@@ -212,14 +212,21 @@ def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[A
     return raw / _typical_dispersion(data, family, dispersions), ranks
 
 
-def majority_deviances(data: ClientData, family: Family, thetas: Array, chosen: NDArray[np.bool_]) -> Array:
-    """Return the mean deviance of a row at each of thetas (R, P), over the clients chosen for it (M, R)."""
-    total = np.zeros(len(thetas))
+def majority_misfits(data: ClientData, family: Family, thetas: Array, chosen: NDArray[np.bool_]) -> Array:
+    """Return how badly each of thetas (R, P) suits the clients chosen for it (M, R), beside the others of thetas.
+
+    It is the mean over their rows of the deviance beyond that at the theta which suits the client best. Deviances
+    themselves would favour clients that are easy to predict.
+    """
+    deviances = np.zeros(chosen.shape)
     for batch in batches(data, 1):
         y, weight = data.y[batch.rows], data.weights_of(batch.rows)
         for r, eta in enumerate(linear_predictors(data, family, thetas, batch.rows)):
-            total[r] += batch.sums(weight * family.deviance(eta, y)) @ chosen[batch.clients, r]
-    return np.asarray(total / (data.totals @ chosen))
+            deviances[batch.clients, r] += batch.sums(weight * family.deviance(eta, y))
+    deviances = np.where(np.isfinite(deviances), deviances, np.inf)
+    least = deviances.min(axis=1, keepdims=True)
+    beyond = np.subtract(deviances, least, out=np.full_like(deviances, np.inf), where=np.isfinite(deviances))
+    return np.asarray(np.where(chosen, beyond, 0.0).sum(axis=0) / (data.totals @ chosen))
 
 
 def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) -> float:
@@ -229,7 +236,7 @@ def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) ->
     """
     if family.estimates_scale:
         # Data without noise: what rounding leaves of their residuals must not be weighed against itself.
-        unit = float(data.y @ data.y) / data.n_rows if family.name == "gaussian" else 1.0
+        unit = float(np.median(_mean_squares(data))) if family.name == "gaussian" else 1.0
         least = max(ROUNDING**2 * unit, np.finfo(float).tiny)
     else:
         # Where the dispersion should be one, more of it (overdispersed counts, weights of any scale) is allowed for.
@@ -260,6 +267,14 @@ def _largest(curvature: Array) -> Array:
     if curvature.ndim == 1:
         return curvature
     return np.minimum(np.einsum("ijj->i", curvature), 0.5)
+
+
+def _mean_squares(data: ClientData) -> Array:
+    """Return each client's mean square of the (weighted) responses (M,)."""
+    found = np.zeros(data.n_clients)
+    for batch in batches(data, 1):
+        found[batch.clients] += batch.sums(data.weights_of(batch.rows) * np.square(data.y[batch.rows]))
+    return found / data.sizes
 
 
 def _scale(family: Family, dispersions: Array, data: ClientData, weights: Array, P: int) -> float:

@@ -111,6 +111,8 @@ class Family:
     def deviance(self, eta: Array, y: Array) -> Array:
         """Return each observation's deviance: twice its loss beyond that of a perfect fit."""
         perfect = np.zeros_like(y)
+        if self.name == "binomial":
+            perfect = -special.xlogy(y, y) - special.xlogy(1.0 - y, 1.0 - y)
         if self.link == "log":
             events = y > 0.0
             perfect[events] = self.loss(np.log(y[events]), y[events])

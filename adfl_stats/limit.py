@@ -243,7 +243,12 @@ def limit_preconditioner(problem: Problem, mean: Array) -> Callable[[Array], Arr
         The runs' mean curvature, times the step. On the consensus I - A is about this; on the disagreement it is about
         I - c W, which is inverted where the network allows.
     """
-    pi, inverse = problem.influence / problem.M, np.linalg.inv(mean)
+    pi = problem.influence / problem.M
+    try:
+        inverse = np.linalg.inv(mean)
+    except np.linalg.LinAlgError:
+        # A coefficient that no trusted client's rows identify.
+        inverse = np.linalg.pinv(mean)
     typical = float(np.trace(mean.mean(axis=0))) / problem.P
     network = network_solver(problem, 1.0 - min(typical, 0.5))
 

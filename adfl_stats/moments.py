@@ -96,7 +96,7 @@ def linear_predictors(data: ClientData, family: Family, thetas: Array, rows: sli
     """Return eta on some rows for each row of `thetas` (R, P): (R, n), or (R, n, q) for the multinomial."""
     X, q = data.X[rows], family.outputs
     if family.name == "multinomial":
-        etas = (X @ thetas.reshape(-1, X.shape[1]).T).reshape(len(X), -1, q).transpose(1, 0, 2)
+        etas = (X @ thetas.reshape(-1, X.shape[1]).T).reshape(len(X), len(thetas), q).transpose(1, 0, 2)
     else:
         etas = thetas @ X.T
     if data.shift is not None:

@@ -12,7 +12,7 @@ from scipy import linalg
 
 from adfl_stats import _kernels
 from adfl_stats._algebra import inverse
-from adfl_stats._batches import batches, row_blocks
+from adfl_stats._batches import MATRIX_ENTRIES, batches, row_blocks
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import curvature_matrices
 from adfl_stats.families import Family
@@ -146,7 +146,10 @@ class Problem:
     def curvature(self, theta: Array) -> Iterator[tuple[slice, Array]]:
         """Yield some clients and their mean curvature at theta (P,), (C, P, P)."""
         if (gram := self.gram()) is not None:
-            yield slice(0, self.M), gram[0][:, :, : self.P]
+            most = max(1, MATRIX_ENTRIES // self.P**2)
+            for low in range(0, self.M, most):
+                clients = slice(low, min(low + most, self.M))
+                yield clients, gram[0][clients, :, : self.P]
         else:
             yield from curvature_matrices(self.data, self.family, theta)
 

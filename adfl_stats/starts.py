@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from adfl_stats.evaluation import majority_deviances
+from adfl_stats.evaluation import majority_misfits
 from adfl_stats.methods import ADFL, DFL, Bridge, TrimmedScores
 from adfl_stats.model import DecentralizedGLM
-from adfl_stats.results import Results
-from adfl_stats.suspicion import majority
+from adfl_stats.suspicion import smallest_majority
 
 __all__ = ["compare_starts"]
 
@@ -39,8 +38,9 @@ def compare_starts(
     DataFrame
         One row per start. start distance : of the start from the estimate it led to, over its standard errors (root
         mean square over coefficients); down-weighted : clients without trust; shift : of the estimate from that of
-        the row with the best majority, likewise; trimmed deviance : mean over the rows of the
-        floor(M / 2) + 1 clients with the smallest score statistics, by which starts are judged; rounds.
+        the row with the best majority, likewise; misfit : by which starts are judged, the
+        mean over the rows of its majority (the floor(M / 2) + 1 clients with the smallest score statistics) of the
+        deviance beyond that at the estimate of these rows that suits the client best; rounds.
 
     Examples
     --------
@@ -61,26 +61,21 @@ def compare_starts(
     if not hasattr(method, "init"):
         raise TypeError(f"method is {method!r}; a method with `init` is wanted, such as ad.ADFL()")
     fits = {name: model.fit(replace(method, init=init), **how) for name, init in starts.items()}
-    deviance = {name: _trimmed_deviance(model, res) for name, res in fits.items()}
-    best = fits[min(deviance, key=deviance.__getitem__)]
+    scores = np.stack([res.clients()["score"].to_numpy() for res in fits.values()], axis=1)
+    thetas = np.stack([res.params.to_numpy() for res in fits.values()])
+    misfits = majority_misfits(model.data, model.family, thetas, smallest_majority(scores))
+    best = list(fits.values())[int(np.argmin(misfits))]
     rows = {}
-    for name, res in fits.items():
+    for (name, res), misfit in zip(fits.items(), misfits, strict=True):
         se = res.bse.to_numpy()
         rows[name] = {
             "start distance": _size((res._fit.start.centre - res.params.to_numpy()) / se),
             "down-weighted": int((~res._fit.trusted).sum()),
             "shift": _size((res.params - best.params).to_numpy() / best.bse.to_numpy()),
-            "trimmed deviance": deviance[name],
+            "misfit": misfit,
             "rounds": res._fit.total_rounds,
         }
     return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def _trimmed_deviance(model: DecentralizedGLM, res: Results) -> float:
-    order = np.argsort(res.clients()["score"].to_numpy(), kind="stable")
-    chosen = np.isin(np.arange(len(order)), order[: majority(len(order))])
-    theta = res.params.to_numpy()[None]
-    return float(majority_deviances(model.data, model.family, theta, chosen[:, None])[0])
 
 
 def _size(values: Any) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from adfl_stats.evaluation import majority_deviances, score_statistics
+from adfl_stats.evaluation import majority_misfits, score_statistics
 from adfl_stats.problem import Problem
 from adfl_stats.solutions import weighted_solution
 
@@ -19,6 +19,7 @@ __all__ = [
     "disputed",
     "flags",
     "majority",
+    "smallest_majority",
     "suspicion_unit",
     "suspicions",
 ]
@@ -89,6 +90,14 @@ def trusted_by(weights: Array) -> Mask:
 def majority(M: int) -> int:
     """Return how many of M clients are the least to trust: floor(M / 2) + 1."""
     return min(M, M // 2 + 1)
+
+
+def smallest_majority(scores: Array) -> Mask:
+    """Return which clients have the floor(M / 2) + 1 smallest of the scores (M, R), in each column."""
+    chosen = np.zeros(scores.shape, dtype=bool)
+    order = np.argsort(scores, axis=0, kind="stable")[: majority(len(scores))]
+    np.put_along_axis(chosen, order, True, axis=0)
+    return chosen
 
 
 def flags(problem: Problem, theta: Array, trusted: Mask, before: Mask | None = None) -> Mask:
@@ -172,12 +181,11 @@ def agree_on_trust(problem: Problem, theta: Array, trusted: Mask) -> tuple[Mask,
 
 
 def best_majority(problem: Problem, thetas: Array) -> int:
-    """Return at which of thetas (R, P) the floor(M / 2) + 1 clients that fit it best have the smallest deviance."""
-    chosen = np.zeros((problem.M, len(thetas)), dtype=bool)
-    for r, theta in enumerate(thetas):
-        scores, _ = score_statistics(problem.data, problem.family, np.tile(theta, (problem.M, 1)))
-        chosen[np.argsort(scores, kind="stable")[: majority(problem.M)], r] = True
-    return int(np.argmin(majority_deviances(problem.data, problem.family, thetas, chosen)))
+    """Return which of thetas (R, P) suits its own majority best, the floor(M / 2) + 1 smallest scores there."""
+    tiled = (np.tile(theta, (problem.M, 1)) for theta in thetas)
+    scores = [score_statistics(problem.data, problem.family, theta)[0] for theta in tiled]
+    chosen = smallest_majority(np.stack(scores, axis=1))
+    return int(np.argmin(majority_misfits(problem.data, problem.family, thetas, chosen)))
 
 
 def disputed(flagged: Mask, other: Mask) -> int:

@@ -86,14 +86,15 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
     shares = np.stack([problem.steps(column, balance=balance).totals for column in weights.T], axis=1)
     loss, rows = np.zeros(weights.shape), np.zeros(problem.M)
     weight = problem.data.weights_of(slice(0, problem.data.n_rows))
-    theta, inverses = np.tile(start, (len(lams), 1)), None
+    theta, found = np.tile(start, (len(lams), 1)), None
     for fold in range(FOLDS):
         held = _held_out(problem, fold)
         rest = replace(problem.data, row_weights=np.where(held, 0.0, weight))
         training = Problem(rest, problem.network, problem.family, "client", problem.threads)
-        # One fold's solutions are near the next one's, and so are the curvatures.
-        found = weighted_solutions(training, shares, theta, ROUGH, inverses)
-        theta, inverses = found.theta, found.inverses
+        # One fold's solutions and curvatures are near the next one's. (A coefficient that the next fold's rows do not
+        # identify keeps its value, for all lambdas alike.)
+        found = weighted_solutions(training, shares, theta, ROUGH, found)
+        theta = found.theta
         for batch in batches(problem.data, problem.P):
             place = np.flatnonzero(held[batch.rows])
             apart = np.zeros((len(held[batch.rows]), len(lams) + 1))

@@ -82,7 +82,7 @@ ADFL_TARGET ADFL_INLINE VEC ADFL_NAME(fast_exp)(VEC x)
 #if defined(__GNUC__)
     return s * (VEC)(((WORD)shifted + 1023) << 52);
 #else
-    int64_t bits;
+    uint64_t bits;
     memcpy(&bits, &shifted, 8);
     bits = (bits + 1023) << 52;
     double scale;
@@ -244,8 +244,8 @@ ADFL_TARGET static void ADFL_NAME(descend)(
 #define ADFL_TEXT2(x) #x
 #define ADFL_TEXT(x) ADFL_TEXT2(x)
 static const adfl_ops ADFL_NAME(ops) = {
-    ADFL_TEXT(ADFL_LANES) " doubles", ADFL_LANES, ADFL_NAME(products), ADFL_NAME(accumulate),
-    ADFL_NAME(affine), SYMMETRIC, ADFL_NAME(residuals), ADFL_NAME(scale), ADFL_NAME(mix), ADFL_NAME(descend), ADFL_NAME(screen)};
+    ADFL_TEXT(ADFL_LANES) " doubles", ADFL_LANES, ADFL_NAME(products), ADFL_NAME(accumulate), ADFL_NAME(affine),
+    SYMMETRIC, ADFL_NAME(residuals), ADFL_NAME(scale), ADFL_NAME(mix), ADFL_NAME(descend), ADFL_NAME(screen)};
 
 #undef ADFL_TEXT
 #undef ADFL_TEXT2

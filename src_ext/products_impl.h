@@ -159,11 +159,11 @@ ADFL_TARGET ADFL_INLINE void ADFL_NAME(wide_tile)(
             if (begin == AT_MINUS_B) acc[r][v] = SPLAT(-b[r]);
         }
     for (ptrdiff_t k = 0; k < terms; k++) {
-        VEC b[2];
-        UNROLL for (int v = 0; v < V; v++) b[v] = LOAD(B + k * cols + v * LANES);
+        VEC beside[2];
+        UNROLL for (int v = 0; v < V; v++) beside[v] = LOAD(B + k * cols + v * LANES);
         UNROLL for (int r = 0; r < R; r++) {
             const VEC a = SPLAT(A[r * down + k * along]);
-            UNROLL for (int v = 0; v < V; v++) acc[r][v] += a * b[v];
+            UNROLL for (int v = 0; v < V; v++) acc[r][v] += a * beside[v];
         }
     }
     UNROLL for (int r = 0; r < R; r++)

@@ -14,12 +14,12 @@ from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._validation import whole_number
 from adfl_stats.engine import Plan, Run
 from adfl_stats.errors import ConvergenceWarning
-from adfl_stats.evaluation import majority_deviances
+from adfl_stats.evaluation import majority_misfits
 from adfl_stats.limit import settle
 from adfl_stats.methods._base import Outcome, initial_estimates
 from adfl_stats.problem import Problem
 from adfl_stats.solutions import weighted_solutions
-from adfl_stats.suspicion import agree_on_trust, disputed, majority
+from adfl_stats.suspicion import agree_on_trust, disputed, smallest_majority
 
 __all__ = ["TrimmedScores"]
 
@@ -27,6 +27,8 @@ Array = NDArray[np.float64]
 
 # Concentration steps of all starts, and of the best few that go on.
 FIRST_STEPS, LAST_STEPS, BEST = 3, 20, 3
+# Rows a parameter that a random set has at least.
+ROWS = 10
 # A solution between two concentration steps need not be exact.
 ROUGH = 1e-4
 
@@ -36,20 +38,20 @@ class TrimmedScores:
     """Least trimmed scores over clients: FAST-LTS of Rousseeuw & Van Driessen (2006), for clients instead of rows.
 
     From several small random sets of clients: solve the estimating equation of the set, take the floor(M / 2) + 1
-    clients with the smallest score statistics there as the next set, and so on. The set with the smallest mean
-    deviance is taken: the trimmed likelihood of Hadi & Luceno (1997). (By the sum of its statistics a coherent minority
-    with a few others can look as well: they do not see how much the model explains.) Rules that look at
-    neighbourhoods need a good majority around every client; this needs one in the network only. (Ours, after the
-    review of the paper's start; in a network each step takes the clients' agreement on one order statistic, for
-    example by gossip.)
+    clients with the smallest score statistics there as the next set, and so on. The set is taken whose clients would
+    gain least from the other sets' estimates, in deviance: a minority that fits together well has to fill up with
+    clients that another estimate suits much better. (The sum of the statistics sees less of that, the deviance itself
+    favours clients that are easy to predict.) Rules that look at neighbourhoods need a good majority around every
+    client; this needs one in the network only. (Ours, after the review of the paper's start; in a network each step
+    takes the clients' agreement on one order statistic, for example by gossip.)
 
     Parameters
     ----------
     starts : int
         Number of random sets.
     handful : int
-        Clients in each; more where these would have too few rows. The fewer they are, the more of the sets have
-        normal clients only.
+        Clients in each; more where these have fewer than ten rows a parameter. The fewer they are, the more of the
+        sets have normal clients only.
     rival : array, results, method or None
         One more start, which competes with the random ones. A warning says where the two kinds disagree about
         who is abnormal.
@@ -84,23 +86,23 @@ class TrimmedScores:
             given, _, runs = initial_estimates(self.rival, problem, plan)
             theta = np.vstack([theta, given.mean(axis=0)])
         found = _concentrate(problem, theta)
-        best = int(np.argmin(found.deviance))
+        best = int(np.argmin(found.misfit))
         apart = self._compare(problem, found) if self.rival is not None else 0
         steps = problem.steps(found.chosen[:, best].astype(np.float64))
         centre = np.tile(found.theta[best], (problem.M, 1))
         run = settle(problem, centre, steps, plan, label=self.name)
-        details = {"start": "random sets of clients", "deviance": float(found.deviance[best])}
+        details = {"start": "random sets of clients", "misfit": float(found.misfit[best])}
         details |= {"disputed": apart} if apart else {}
         return Outcome(run.theta, steps, [*runs, run], details, initial=centre)
 
     def _compare(self, problem: Problem, found: _Concentrated) -> int:
         """Warn where the best random start and the rival would flag different clients; return how many, 0 if few."""
-        mine = int(np.argmin(found.deviance[:-1]))
+        mine = int(np.argmin(found.misfit[:-1]))
         bad, rival = (agree_on_trust(problem, found.theta[k], found.chosen[:, k])[0] for k in (mine, -1))
         apart = disputed(bad, rival)
         if apart:
             name = getattr(self.rival, "name", "the given start")
-            better = name if found.deviance[-1] < found.deviance[mine] else self.name
+            better = name if found.misfit[-1] < found.misfit[mine] else self.name
             warnings.warn(
                 f"two robust starts disagree about {apart} of {problem.M} clients: {self.name} would flag "
                 f"{int(bad.sum())}, {name} {int(rival.sum())}. {better}, whose majority fits together better, was "
@@ -115,7 +117,7 @@ class TrimmedScores:
 class _Concentrated:
     theta: Array
     chosen: NDArray[np.bool_]
-    deviance: Array
+    misfit: Array
 
 
 def _random_sets(problem: Problem, count: int, size: int, seed: int) -> NDArray[np.bool_]:
@@ -124,7 +126,7 @@ def _random_sets(problem: Problem, count: int, size: int, seed: int) -> NDArray[
     for k in range(count):
         # Drawn by the clients' names, so that their order does not matter.
         order = np.argsort([crc32(f"{seed} {k} {label}".encode()) for label in problem.data.labels], kind="stable")
-        enough = int(np.searchsorted(np.cumsum(problem.data.sizes[order]), 3 * problem.P)) + 1
+        enough = int(np.searchsorted(np.cumsum(problem.data.sizes[order]), ROWS * problem.P)) + 1
         sets[order[: max(size, enough)], k] = True
     return sets
 
@@ -133,28 +135,26 @@ def _concentrate(problem: Problem, theta: Array) -> _Concentrated:
     """Concentrate from all of theta (R, P), then further from the best few; the last row counts among these."""
     scores = _Scores(problem, np.median(theta, axis=0))
     first = _steps(problem, scores, theta, FIRST_STEPS)
-    go_on = np.unique([*np.argsort(first.deviance)[:BEST], len(theta) - 1])
+    go_on = np.unique([*np.argsort(first.misfit)[:BEST], len(theta) - 1])
+    # By now the estimates come from majorities: a better place for the information than small sets led to.
+    scores = scores if problem.quadratic else _Scores(problem, np.median(first.theta[go_on], axis=0))
     last = _steps(problem, scores, first.theta[go_on], LAST_STEPS)
     # The rest stopped early: they are not compared.
-    deviance = np.full(len(theta), np.inf)
-    first.theta[go_on], first.chosen[:, go_on], deviance[go_on] = last.theta, last.chosen, last.deviance
-    return _Concentrated(first.theta, first.chosen, deviance)
+    misfit = np.full(len(theta), np.inf)
+    first.theta[go_on], first.chosen[:, go_on], misfit[go_on] = last.theta, last.chosen, last.misfit
+    return _Concentrated(first.theta, first.chosen, misfit)
 
 
 def _steps(problem: Problem, scores: _Scores, theta: Array, most: int) -> _Concentrated:
     """Do up to `most` concentration steps from theta (R, P)."""
-    h = majority(problem.M)
-    chosen, inverses = np.zeros((problem.M, len(theta)), dtype=bool), None
+    chosen, found = np.zeros((problem.M, len(theta)), dtype=bool), None
     for _ in range(most):
-        values = scores.at(theta)
-        order = np.argsort(values, axis=0, kind="stable")[:h]
-        before, chosen = chosen, np.zeros_like(chosen)
-        np.put_along_axis(chosen, order, True, axis=0)
+        before, chosen = chosen, smallest_majority(scores.at(theta))
         if (chosen == before).all():
             break
-        found = weighted_solutions(problem, problem.sizes[:, None] * chosen, theta, ROUGH, inverses)
-        theta, inverses = found.theta, found.inverses
-    return _Concentrated(theta, chosen, majority_deviances(problem.data, problem.family, theta, chosen))
+        found = weighted_solutions(problem, problem.sizes[:, None] * chosen, theta, ROUGH, found)
+        theta = found.theta
+    return _Concentrated(theta, chosen, majority_misfits(problem.data, problem.family, theta, chosen))
 
 
 class _Scores:
