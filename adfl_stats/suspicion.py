@@ -191,4 +191,4 @@ def best_majority(problem: Problem, thetas: Array) -> int:
 def disputed(flagged: Mask, other: Mask) -> int:
     """Return about how many clients two sets of flags differ, and zero where these are few."""
     apart = int((flagged != other).sum())
-    return apart if apart > DISAGREEMENT * len(flagged) else 0
+    return apart if apart > max(1.0, DISAGREEMENT * len(flagged)) else 0

@@ -175,8 +175,9 @@ class ADFL:
         further they got; where the signal is weak the start may see more clearly.
         """
         flagged, thetas = zip(*(agree_on_trust(problem, *given) for given in estimates.values()), strict=True)
-        if (flagged[0] == flagged[1]).all():
-            return flagged[0], 0
+        if (flagged[0] != flagged[1]).sum() <= 1:
+            # Without any one client the others fit together better: that tells nothing.
+            return flagged[1], 0
         best = best_majority(problem, np.stack(thetas))
         apart = disputed(*flagged)
         if apart:
