@@ -52,13 +52,15 @@ def roots_of_inverses(matrices: Array) -> tuple[Array, NDArray[np.int64]]:
     """Return F (C, P, P) with F F' = J^+ on the range of J, for nonnegative definite J (C, P, P), and the ranks of J.
 
     F'JF is the identity but for zeros in the columns of F that J has no rank for. The columns of J are
-    brought to one scale first, or their units would decide about its rank.
+    brought to one scale first, or their units would decide about its rank. What is not finite has NaN and rank 0.
     """
     scaled, unit = unit_diagonal(matrices)
     # The squared pivots are what a unit column has left beside those before it.
     factor, full = stacked_cholesky(scaled, 1e-4)
     roots, ranks = _transposed_inverses(factor), np.full(len(matrices), matrices.shape[1])
-    if len(short := np.flatnonzero(~full)):
+    finite = np.isfinite(scaled).all(axis=(1, 2))
+    roots[~finite], ranks[~finite] = np.nan, 0
+    if len(short := np.flatnonzero(~full & finite)):
         values, vectors = np.linalg.eigh(scaled[short])
         keep = values > np.maximum(values[:, -1:], 0.0) * values.shape[1] * 1e-12
         roots[short] = vectors * np.where(keep, 1.0 / np.sqrt(np.where(keep, values, 1.0)), 0.0)[:, None, :]

@@ -197,6 +197,7 @@ def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: 
     return hessian, row_meat
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[Array, NDArray[np.int64]]:
     """Return each client's score statistic at its own row of `thetas` (M, P), and its rank."""
     raw, ranks, dispersions = (
@@ -212,6 +213,7 @@ def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[A
     return raw / _typical_dispersion(data, family, dispersions), ranks
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def majority_misfits(data: ClientData, family: Family, thetas: Array, chosen: NDArray[np.bool_]) -> Array:
     """Return how badly each of thetas (R, P) suits the clients chosen for it (M, R), beside the others of thetas.
 

@@ -152,4 +152,6 @@ def score_statistic(found: ClientMoments, totals: Array) -> tuple[Array, NDArray
     """Return n g' I^+ g and the rank of I of each client; the pseudo-inverse serves clients with n_m < P."""
     roots, ranks = roots_of_inverses(found.information)
     along = found.gradient[:, None, :] @ roots
-    return totals * np.square(along[:, 0]).sum(axis=1), ranks
+    scores = totals * np.square(along[:, 0]).sum(axis=1)
+    # A client whose numbers overflow fits as badly as can be.
+    return np.where(np.isnan(scores), np.inf, scores), ranks

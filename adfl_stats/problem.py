@@ -13,6 +13,7 @@ from scipy import linalg
 from adfl_stats import _kernels
 from adfl_stats._algebra import inverse
 from adfl_stats._batches import MATRIX_ENTRIES, batches, row_blocks
+from adfl_stats._validation import listing
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import curvature_matrices
 from adfl_stats.families import Family
@@ -185,9 +186,17 @@ class Problem:
         bound does not depend on theta have both computed once.
         """
         if self._coordinates is None or not self.family.has_global_bound:
-            pooled = np.zeros((self.p, self.p))
-            for clients, matrices in curvature_matrices(self.data, self.family, theta, bound=True):
-                pooled += np.tensordot(self.sizes[clients] / self.M, matrices, 1)
+            pooled, finite = np.zeros((self.p, self.p)), np.ones(self.M, dtype=bool)
+            with np.errstate(over="ignore", invalid="ignore"):
+                for clients, matrices in curvature_matrices(self.data, self.family, theta, bound=True):
+                    pooled += np.tensordot(self.sizes[clients] / self.M, matrices, 1)
+                    finite[clients] = np.isfinite(matrices).all(axis=(1, 2))
+            if not finite.all():
+                raise ValueError(
+                    f"the numbers of {int((~finite).sum())} client(s) overflow where the others agree: "
+                    f"{listing(self.data.labels[~finite])}. Their covariates are far larger than the others'; bring "
+                    "them to the same units, or leave these clients out"
+                )
             metric = inverse(pooled)
             self._coordinates = metric, self.curvatures(theta, linalg.cholesky(metric, lower=True))
         return self._coordinates

@@ -51,6 +51,7 @@ def weighted_solution(problem: Problem, totals: Array, start: Array) -> Array:
     return found
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def weighted_solutions(
     problem: Problem, totals: Array, start: Array, small: float = SMALL, like: Solutions | None = None
 ) -> Solutions:
@@ -155,6 +156,8 @@ def _curvatures(problem: Problem, shares: Array, points: Array, which: NDArray[n
         same[first] = True
         out[same] = 0.0
         for clients, matrices in problem.curvature(points[first]):
-            out[same] += np.einsum("mr,mij->rij", shares[clients][:, same], matrices, optimize=True)
+            # A client whose curvature overflows either does not count, or its slope forbids the step.
+            finite = np.where(np.isfinite(matrices), matrices, 0.0)
+            out[same] += np.einsum("mr,mij->rij", shares[clients][:, same], finite, optimize=True)
         waiting &= ~same
     return out[which]

@@ -65,6 +65,50 @@ def test_units_of_the_columns_do_not_stop_newton():
     np.testing.assert_allclose(weighted_solution(other, np.ones(8), np.zeros(3)) * scale, plain, rtol=1e-6)
 
 
+@pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
+def test_curvatures_of_another_problem_do_not_change_the_solution(family):
+    sim = ad.simulate.glm_design(family, M=8, n=(20, 60), p=4, seed=5)
+    data = ad.ClientData.from_arrays(sim.X * np.where(sim.client[:, None] < 4, 1.0, 20.0), sim.y, sim.client)
+    problem = Problem(data, ad.networks.complete(8), Family(family))
+    first, second = np.repeat([[1.0, 0.0], [0.0, 1.0]], 4, axis=0).T
+    known = weighted_solution(problem, second, np.zeros(4))
+    other = weighted_solutions(problem, first[:, None], np.zeros((1, 4)))
+    found = weighted_solutions(problem, second[:, None], other.theta, like=other)
+    np.testing.assert_allclose(found.theta[0], known, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_coefficients_that_were_not_identified_before_are_found(family):
+    sim = ad.simulate.glm_design(family, M=8, n=40, p=2, seed=5)
+    # The second column is a dummy that the first half of the clients does not have.
+    X = np.column_stack([sim.X[:, 0], (sim.client >= 4) * (np.arange(len(sim.y)) % 2)])
+    problem = Problem(ad.ClientData.from_arrays(X, sim.y, sim.client), ad.networks.complete(8), Family(family))
+    before = weighted_solutions(problem, (np.arange(8) < 4)[:, None] * 1.0, np.zeros((1, 2)))
+    assert (before.ranks.tolist(), before.theta[0, 1]) == ([1], 0.0)
+    found = weighted_solutions(problem, np.ones((8, 1)), before.theta, like=before)
+    np.testing.assert_allclose(found.theta[0], weighted_solution(problem, np.ones(8), np.zeros(2)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson"])
+@pytest.mark.parametrize("far", [3.0, 10.0])
+def test_a_run_from_far_away_spoils_no_other(family, far):
+    sim = ad.simulate.glm_design(family, M=8, n=60, p=4, seed=5)
+    problem = problem_of(sim, family)
+    start = np.zeros((5, 4))
+    start[2] = far
+    found = weighted_solutions(problem, np.ones((8, 5)), start)
+    known = weighted_solution(problem, np.ones(8), np.zeros(4))
+    np.testing.assert_allclose(found.theta, np.tile(known, (5, 1)), rtol=1e-7, atol=1e-9)
+
+
+def test_misfits_of_clients_that_do_not_count_are_not_looked_at():
+    sim = ad.simulate.glm_design("poisson", M=8, n=60, p=3, seed=5)
+    data = ad.ClientData.from_arrays(sim.X * np.where(sim.client[:, None] == 0, 1e6, 1.0), sim.y, sim.client)
+    others, thetas = np.arange(8) > 0, np.stack([sim.theta0, 2.0 * sim.theta0])
+    misfits = majority_misfits(data, Family("poisson"), thetas, np.stack([others, others], axis=1))
+    assert misfits[0] < misfits[1] < 10.0
+
+
 # ---- who is abnormal -------------------------------------------------------------------------------
 
 
@@ -153,6 +197,50 @@ def test_the_best_majority_is_that_of_the_truth(minority):
     problem = Problem(model.data, model.network, model.family)
     thetas = np.stack([weighted_solution(problem, mask * 1.0, np.zeros(10)) for mask in (sim.abnormal, ~sim.abnormal)])
     assert (best_majority(problem, thetas), best_majority(problem, thetas[::-1])) == (1, 0)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_a_minority_that_is_easy_to_predict_is_left_out(family):
+    # Two fifths with hardly any noise, or nearly all labels zero: by their deviance they would be the best of all.
+    rng = np.random.default_rng(3)
+    client = np.repeat(np.arange(40), 60)
+    X = rng.normal(size=(2400, 4))
+    eta, quiet = X @ np.ones(4), client < 16
+    if family == "gaussian":
+        y = np.where(quiet, 0.05, 1.0) * rng.normal(size=2400) + np.where(quiet, 0.0, eta)
+    else:
+        y = (rng.random(2400) < np.where(quiet, 0.02, 1.0 / (1.0 + np.exp(-eta)))) * 1.0
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.complete(40), family)
+    weights = model.fit(ad.TrimmedScores(), solver="limit").client_weights.to_numpy()
+    assert weights[:16].sum() == 0.0
+
+
+@pytest.mark.filterwarnings("ignore::adfl_stats.errors.AdflWarning")
+@pytest.mark.parametrize("seed", range(4))
+def test_small_sets_of_separated_clients_do_no_harm(seed):
+    # Twenty rows a client for six strong effects: two clients are often separated, and their estimate is infinite.
+    rng = np.random.default_rng(seed)
+    client, X = np.repeat(np.arange(40), 20), rng.normal(size=(800, 6))
+    y = (rng.random(800) < 1.0 / (1.0 + np.exp(-X @ (2.0 * rng.normal(size=6))))) * 1.0
+    y[client < 12] = 1.0 - y[client < 12]
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.complete(40), "binomial")
+    weights = model.fit(ad.TrimmedScores(), solver="limit").client_weights.to_numpy()
+    assert weights[:12].sum() == 0.0
+
+
+@pytest.mark.parametrize("solver", ["rounds", "limit"])
+def test_a_client_in_other_units_is_named_where_its_numbers_overflow(solver):
+    sim = ad.simulate.glm_design("poisson", M=12, n=60, p=3, seed=5)
+    X = sim.X * np.where(sim.client[:, None] == 7, 3000.0, 1.0)
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, sim.y, sim.client), ad.networks.complete(12), "poisson")
+    with pytest.raises(ValueError, match=r"the numbers of 1 client\(s\) overflow where the others agree: 7\. "):
+        model.fit(solver=solver)
+
+
+def test_a_client_with_huge_values_does_not_hide_the_others(sim):
+    y = np.where(sim.client == np.flatnonzero(~sim.abnormal)[0], 1e16 * sim.y, sim.y)
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(sim.X, y, sim.client), ad.networks.complete(30))
+    assert model.fit(solver="limit").client_weights.to_numpy()[sim.abnormal].sum() == 0.0
 
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])

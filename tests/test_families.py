@@ -88,6 +88,12 @@ def test_deviance_is_that_of_statsmodels(name):
     assert_allclose(FAMILIES[name].deviance(eta, y), expected, rtol=1e-9, atol=1e-12)
 
 
+def test_deviance_of_shares():
+    y, eta = np.array([0.0, 0.2, 0.5, 1.0]), np.array([0.3, -1.0, 0.0, 2.0])
+    known = sm.families.Binomial()
+    assert_allclose(Family("binomial").deviance(eta, y), known.resid_dev(y, special.expit(eta)) ** 2, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_residual_is_the_slope_of_the_loss(name):
     family, (eta, y) = FAMILIES[name], points(name)

@@ -164,12 +164,14 @@ class _Scores:
     different estimates stay comparable.
     """
 
+    @np.errstate(over="ignore", invalid="ignore")
     def __init__(self, problem: Problem, point: Array) -> None:
         self.problem = problem
         self.roots = np.empty((problem.M, problem.P, problem.P))
         for clients, matrices in problem.curvature(point):
             self.roots[clients] = roots_of_inverses(matrices)[0] * np.sqrt(problem.data.totals[clients, None, None])
 
+    @np.errstate(over="ignore", invalid="ignore")
     def at(self, theta: Array) -> Array:
         """Return n_m g' H_m^+ g for every client and estimate (M, R)."""
         found: Array = np.square(self.problem.common_gradients(theta) @ self.roots).sum(axis=2)
