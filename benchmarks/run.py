@@ -19,10 +19,11 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import statsmodels.api as sm
@@ -77,7 +78,7 @@ def ours(task: Problem, rounds: int = ROUNDS, steps: tuple[float, ...] = (STEP,)
     return call
 
 
-def seconds(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, np.ndarray]:
+def seconds(calls: Mapping[Any, Callable[[], object]], repeats: int) -> dict[Any, np.ndarray]:
     """Return seconds per call and repeat, the calls taking turns after a first round that does not count."""
     taken = {name: np.empty(repeats) for name in calls}
     for k in range(-1, repeats):  # what the first turn writes, the last overwrites
