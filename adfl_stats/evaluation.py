@@ -217,8 +217,8 @@ def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[A
 def majority_misfits(data: ClientData, family: Family, thetas: Array, chosen: NDArray[np.bool_]) -> Array:
     """Return how badly each of thetas (R, P) suits the clients chosen for it (M, R), beside the others of thetas.
 
-    It is the mean over their rows of the deviance beyond that at the theta which suits the client best. Deviances
-    themselves would favour clients that are easy to predict.
+    It is the sum over their rows of the deviance beyond that at the theta which suits the client best, in units of a
+    typical row's deviance. Deviances themselves would favour clients that are easy to predict.
     """
     deviances = np.zeros(chosen.shape)
     for batch in batches(data, 1):
@@ -228,7 +228,8 @@ def majority_misfits(data: ClientData, family: Family, thetas: Array, chosen: ND
     deviances = np.where(np.isfinite(deviances), deviances, np.inf)
     least = deviances.min(axis=1, keepdims=True)
     beyond = np.subtract(deviances, least, out=np.full_like(deviances, np.inf), where=np.isfinite(deviances))
-    return np.asarray(np.where(chosen, beyond, 0.0).sum(axis=0) / (data.totals @ chosen))
+    typical = float(np.median(least[:, 0] / data.totals))
+    return np.asarray(np.where(chosen, beyond, 0.0).sum(axis=0) / max(typical, np.finfo(float).tiny))
 
 
 def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) -> float:

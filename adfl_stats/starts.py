@@ -39,8 +39,8 @@ def compare_starts(
         One row per start. start distance : of the start from the estimate it led to, over its standard errors (root
         mean square over coefficients); down-weighted : clients without trust; shift : of the estimate from that of
         the row with the best majority, likewise; misfit : by which starts are judged, the
-        mean over the rows of its majority (the floor(M / 2) + 1 clients with the smallest score statistics) of the
-        deviance beyond that at the estimate of these rows that suits the client best; rounds.
+        sum over its majority (the floor(M / 2) + 1 clients with the smallest score statistics) of the deviance beyond
+        that at the estimate in the table that suits the client best, over a typical row's deviance; rounds.
 
     Examples
     --------

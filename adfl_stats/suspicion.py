@@ -11,11 +11,12 @@ from adfl_stats.problem import Problem
 from adfl_stats.solutions import weighted_solution
 
 __all__ = [
+    "CLEAR",
     "MEASURES",
     "abnormal_probabilities",
     "adaptive_weights",
+    "advantage",
     "agree_on_trust",
-    "best_majority",
     "disputed",
     "flags",
     "majority",
@@ -47,6 +48,9 @@ MIXTURE_STEPS = 300
 MOST_REFITS = 10
 # Two sets of flags disagree where they differ about more than this share of the clients.
 DISAGREEMENT = 0.05
+# One estimate's advantage over another that is more than leaving out a few normal clients brings: in simulations of
+# clean data (3 to 50 coefficients, counts with extra variance among them) that was 2.7 at the most.
+CLEAR = 3.0
 
 
 def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
@@ -180,12 +184,16 @@ def agree_on_trust(problem: Problem, theta: Array, trusted: Mask) -> tuple[Mask,
     return found, theta
 
 
-def best_majority(problem: Problem, thetas: Array) -> int:
-    """Return which of thetas (R, P) suits its own majority best, the floor(M / 2) + 1 smallest scores there."""
-    tiled = (np.tile(theta, (problem.M, 1)) for theta in thetas)
-    scores = [score_statistics(problem.data, problem.family, theta)[0] for theta in tiled]
-    chosen = smallest_majority(np.stack(scores, axis=1))
-    return int(np.argmin(majority_misfits(problem.data, problem.family, thetas, chosen)))
+def advantage(problem: Problem, theta: Array, other: Array) -> float:
+    """Return by how much theta (P,) suits its majority better than the other estimate suits its own.
+
+    Majorities are the floor(M / 2) + 1 smallest scores. The unit is that of twice a log-likelihood; see `CLEAR`.
+    """
+    thetas = np.stack([theta, other])
+    tiled = (np.tile(one, (problem.M, 1)) for one in thetas)
+    scores = [score_statistics(problem.data, problem.family, one)[0] for one in tiled]
+    mine, its = majority_misfits(problem.data, problem.family, thetas, smallest_majority(np.stack(scores, axis=1)))
+    return float(its - mine)
 
 
 def disputed(flagged: Mask, other: Mask) -> int:

@@ -19,10 +19,11 @@ from adfl_stats.methods.bridge import Bridge
 from adfl_stats.methods.trimmed_scores import TrimmedScores
 from adfl_stats.problem import Problem
 from adfl_stats.suspicion import (
+    CLEAR,
     MEASURES,
     adaptive_weights,
+    advantage,
     agree_on_trust,
-    best_majority,
     disputed,
     suspicion_unit,
     suspicions,
@@ -131,9 +132,8 @@ class ADFL:
             initial, theta = theta, run.theta
             runs = [*runs, run]
         if equalise:
-            seen = {"the start": (begin, trusted[0]), "the stages": (theta.mean(axis=0), trusted[-1])}
-            bad, apart = self._flagged(problem, seen)
-            start |= {"disputed": max(apart, start.get("disputed", 0))} if apart else {}
+            bad, dispute = self._flagged(problem, (begin, trusted[0]), (theta.mean(axis=0), trusted[-1]))
+            start |= dispute
             steps = problem.steps(np.where(bad, 0.0, 1.0), balance=self.balance)
             # `initial` stays that of the last stage whose weights lambda gave: Condition 7 speaks of it.
             run = settle(problem, theta, steps, plan, label="aDFL last stage")
@@ -168,28 +168,28 @@ class ADFL:
         path = lambda_path(problem, weights, lams, start, balance=self.balance)
         return float((multiples if isinstance(self.lam, str) else lams)[path.best]), path
 
-    def _flagged(self, problem: Problem, estimates: dict[str, tuple[Array, Mask]]) -> tuple[Mask, int]:
-        """Flag clients from each of two estimates and those trusted there; return the better flags, and their dispute.
+    def _flagged(
+        self, problem: Problem, start: tuple[Array, Mask], stages: tuple[Array, Mask]
+    ) -> tuple[Mask, dict[str, int]]:
+        """Flag clients from two estimates and those trusted there; return the flags that count, and a dispute.
 
         Weights of abnormal clients that are not small draw the stages towards these clients, and the more so the
-        further they got; where the signal is weak the start may see more clearly.
+        further they got: where the signal is weak the start may have seen more clearly.
         """
-        flagged, thetas = zip(*(agree_on_trust(problem, *given) for given in estimates.values()), strict=True)
-        if (flagged[0] != flagged[1]).sum() <= 1:
-            # Without any one client the others fit together better: that tells nothing.
-            return flagged[1], 0
-        best = best_majority(problem, np.stack(thetas))
-        apart = disputed(*flagged)
-        if apart:
-            first, second = estimates
-            warnings.warn(
-                f"flags disagree about {apart} of {problem.M} clients: {int(flagged[0].sum())} seen from {first}, "
-                f"{int(flagged[1].sum())} from {second}. Those from {(first, second)[best]}, where the majority fits "
-                "together better, count; see ad.screen(res) and ad.compare_starts(model)",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        return flagged[best], apart
+        (early, at_start), (late, theta) = (agree_on_trust(problem, *given) for given in (start, stages))
+        if (early == late).all() or advantage(problem, at_start, theta) <= CLEAR:
+            return late, {}
+        apart = disputed(early, late)
+        if not apart:
+            return early, {}
+        warnings.warn(
+            f"flags disagree about {apart} of {problem.M} clients: {int(early.sum())} seen from the start, "
+            f"{int(late.sum())} after the stages. Those from the start count, where the majority fits together better; "
+            "see ad.screen(res) and ad.compare_starts(model)",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+        return early, {"disputed": apart}
 
     def _plans(self, plan: Plan) -> list[Plan]:
         """Return the plans of the stages."""
