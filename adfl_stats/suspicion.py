@@ -199,4 +199,4 @@ def advantage(problem: Problem, theta: Array, other: Array) -> float:
 def disputed(flagged: Mask, other: Mask) -> int:
     """Return about how many clients two sets of flags differ, and zero where these are few."""
     apart = int((flagged != other).sum())
-    return apart if apart > max(1.0, DISAGREEMENT * len(flagged)) else 0
+    return apart if apart > max(2.0, DISAGREEMENT * len(flagged)) else 0

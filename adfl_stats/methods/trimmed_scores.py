@@ -19,7 +19,7 @@ from adfl_stats.limit import settle
 from adfl_stats.methods._base import Outcome, initial_estimates
 from adfl_stats.problem import Problem
 from adfl_stats.solutions import weighted_solutions
-from adfl_stats.suspicion import CLEAR, advantage, agree_on_trust, disputed, smallest_majority
+from adfl_stats.suspicion import agree_on_trust, disputed, smallest_majority
 
 __all__ = ["TrimmedScores"]
 
@@ -98,11 +98,8 @@ class TrimmedScores:
     def _compare(self, problem: Problem, found: _Concentrated) -> int:
         """Warn where the best random start and the rival would flag different clients; return how many, 0 if few."""
         mine = int(np.argmin(found.misfit[:-1]))
-        (bad, theta), (rival, other) = (agree_on_trust(problem, found.theta[k], found.chosen[:, k]) for k in (mine, -1))
+        bad, rival = (agree_on_trust(problem, found.theta[k], found.chosen[:, k])[0] for k in (mine, -1))
         apart = disputed(bad, rival)
-        if apart and abs(advantage(problem, theta, other)) <= CLEAR:
-            # Different clients in doubt, and yet one estimate.
-            return 0
         if apart:
             name = getattr(self.rival, "name", "the given start")
             better = name if found.misfit[-1] < found.misfit[mine] else self.name
