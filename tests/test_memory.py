@@ -36,7 +36,7 @@ def test_data_above_the_limit_are_fitted_from_disk(tmp_path):
     done = fit_from_disk(tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert set(found) == {"before", "construct", "five rounds"}
+    assert set(found) == {"before", "construct", "five rounds", "limit of DFL"}
     assert max(part["peak"] for name, part in found.items() if name != "before") < found["before"] + 40 / 1024
     done = fit_from_disk(tmp_path, spoil="memmap.np.load = lambda path, mmap_mode: memmap.np.fromfile(path)")
     assert done.returncode != 0
