@@ -133,7 +133,7 @@ class ADFL:
             runs = [*runs, run]
         if equalise:
             bad, dispute = self._flagged(problem, (begin, trusted[0]), (theta.mean(axis=0), trusted[-1]))
-            start |= dispute
+            start = dispute | start
             steps = problem.steps(np.where(bad, 0.0, 1.0), balance=self.balance)
             # `initial` stays that of the last stage whose weights lambda gave: Condition 7 speaks of it.
             run = settle(problem, theta, steps, plan, label="aDFL last stage")
