@@ -11,6 +11,7 @@ import adfl_stats as ad
 from adfl_stats.errors import ConvergenceWarning
 from adfl_stats.evaluation import majority_misfits
 from adfl_stats.families import Family
+from adfl_stats.moments import linear_predictors
 from adfl_stats.problem import Problem
 from adfl_stats.solutions import weighted_solution, weighted_solutions
 from adfl_stats.suspicion import CLEAR, abnormal_probabilities, advantage, agree_on_trust, disputed, flags
@@ -354,6 +355,30 @@ def test_clients_too_small_to_hold_rows_out():
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
     found = ad.DecentralizedGLM(data, ad.networks.directed_circle(40, 5)).fit(solver="limit")
     assert found.lambda_path is None
+
+
+def test_lambda_path_with_clients_that_hold_no_row_out(monkeypatch):
+    # Blocks this small leave the client of five rows alone in its batch.
+    monkeypatch.setattr("adfl_stats.data.BLOCK_ROWS", 40)
+    rng = np.random.default_rng(4)
+    client = np.repeat(np.arange(4), [40, 5, 40, 40])
+    X, y = rng.normal(size=(125, 2)), rng.integers(3, size=125)
+    data = ad.ClientData.from_arrays(X, y, client)
+    problem = Problem(data, ad.networks.complete(4), Family("multinomial", outputs=2))
+    path = lambda_path(problem, np.ones((4, 2)), np.array([0.0, 1.0]), np.zeros(4), balance=False)
+    assert np.isfinite(path.scores).all()
+    np.testing.assert_allclose(path.scores[0], path.scores[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("family", [Family("poisson"), Family("multinomial", outputs=2)], ids=lambda f: f.name)
+def test_linear_predictors_of_several_estimates(family):
+    rng = np.random.default_rng(5)
+    y = rng.integers(3, size=30).astype(float)
+    data = ad.ClientData.from_arrays(rng.normal(size=(30, 3)), y, np.repeat([0, 1], 15), offset=rng.normal(size=30))
+    thetas, rows = rng.normal(size=(4, 3 * family.outputs)), np.array([2, 7, 11])
+    for found, theta in zip(linear_predictors(data, family, thetas, rows), thetas, strict=True):
+        known = data.X[rows] @ theta.reshape(family.outputs, 3).T + data.shift[rows, None]
+        np.testing.assert_allclose(found, known if family.outputs > 1 else known[:, 0], rtol=1e-12)
 
 
 def test_lambda_path_plot(res, model):

@@ -8,7 +8,7 @@ import adfl_stats as ad
 from adfl_stats import _kernels
 from adfl_stats.errors import ConvergenceWarning, DivergenceError
 from adfl_stats.families import Family
-from adfl_stats.limit import limits
+from adfl_stats.limit import limit_preconditioner, limits
 from adfl_stats.problem import Problem
 
 M, P = 12, 4
@@ -217,3 +217,13 @@ def test_unstable_fixed_point_is_not_called_a_limit(model):
 def test_step_that_leaves_a_bias_is_named(model):
     with pytest.warns(ConvergenceWarning, match="standard errors in the limit, .*the step leaves a bias"):
         model.fit(ad.DFL(), step=0.5, solver="limit")
+
+
+def test_a_coefficient_that_nobody_identifies_does_not_stop_the_preconditioner():
+    sim = ad.simulate.paper_linear(0.0, None, seed=1, M=6, n=20, p=2)
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    problem = Problem(data, ad.networks.complete(6), Family("gaussian"))
+    apply = limit_preconditioner(problem, np.diag([0.5, 0.0])[None])
+    found = apply(np.ones((6, 1, 2)))
+    # Everybody agrees: only the consensus part is left, and there the first coefficient is divided by .5.
+    np.testing.assert_allclose(found[:, 0], np.tile([2.0, 0.0], (6, 1)), atol=1e-12)
