@@ -199,7 +199,7 @@ def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: 
 
 @np.errstate(over="ignore", invalid="ignore")
 def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Return each client's score statistic at its own row of `thetas` (M, P), and its rank."""
+    """Return each client's score statistic at its own row of `thetas` (M, P), or the only one, and its rank."""
     raw, ranks, dispersions = (
         np.zeros(data.n_clients),
         np.zeros(data.n_clients, dtype=np.int64),
@@ -207,7 +207,7 @@ def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[A
     )
     for pieces in whole_clients(data, thetas.shape[1]):
         at = pieces[0].clients
-        found = moments(data, family, thetas[at], pieces)
+        found = moments(data, family, thetas if len(thetas) == 1 else thetas[at], pieces)
         raw[at], ranks[at] = score_statistic(found, data.totals[at])
         dispersions[at] = found.dispersion
     return raw / _typical_dispersion(data, family, dispersions), ranks

@@ -113,7 +113,7 @@ def flags(problem: Problem, theta: Array, trusted: Mask, before: Mask | None = N
     estimate their way, and would make the others of their kind look well.
     """
     # The dispersion is that of all clients: were it that of the unflagged, flags would breed flags.
-    scores, ranks = score_statistics(problem.data, problem.family, np.tile(theta, (problem.M, 1)))
+    scores, ranks = score_statistics(problem.data, problem.family, theta[None])
     ranks = np.maximum(ranks, 1)
     # A client's own rows pulled the estimate its way; to the others the estimate has an error of its own.
     share = problem.sizes / problem.sizes[trusted].sum()
@@ -190,8 +190,7 @@ def advantage(problem: Problem, theta: Array, other: Array) -> float:
     Majorities are the floor(M / 2) + 1 smallest scores. The unit is that of twice a log-likelihood; see `CLEAR`.
     """
     thetas = np.stack([theta, other])
-    tiled = (np.tile(one, (problem.M, 1)) for one in thetas)
-    scores = [score_statistics(problem.data, problem.family, one)[0] for one in tiled]
+    scores = [score_statistics(problem.data, problem.family, one[None])[0] for one in thetas]
     mine, its = majority_misfits(problem.data, problem.family, thetas, smallest_majority(np.stack(scores, axis=1)))
     return float(its - mine)
 
