@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from adfl_stats._batches import row_blocks, row_clients
 from adfl_stats.accuracy import NumericalError
+from adfl_stats.clustered import Clustered
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import Evaluation
 from adfl_stats.evidence import Evidence
@@ -68,6 +69,7 @@ class Fit:
     total_weights: Array
     evaluation: Evaluation
     evidence: Evidence
+    clustered: Clustered
     error: NumericalError
     tolerance: float
     trace: pd.DataFrame
@@ -88,6 +90,7 @@ class Fit:
     llf: float
     deviance: float
     spec: Any = None
+    cov_type: str = "sandwich"
 
     @property
     def names(self) -> list[str]:

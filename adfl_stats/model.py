@@ -19,6 +19,7 @@ from adfl_stats import diagnostics
 from adfl_stats._validation import in_interval, listing, one_of, whole_number
 from adfl_stats.accuracy import NumericalError, consensus_error, numerical_error, yardstick_of
 from adfl_stats.attacks import Attack
+from adfl_stats.clustered import gather_clustered
 from adfl_stats.data import ClientData
 from adfl_stats.engine import Plan, Run
 from adfl_stats.errors import ConvergenceWarning, NetworkWarning
@@ -288,6 +289,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
         total_weights=steps.totals,
         evaluation=found,
         evidence=gather_evidence(data, family, params, steps.totals, found, smooth=outcome.smooth),
+        clustered=gather_clustered(data, family, params, steps.totals, found, smooth=outcome.smooth),
         error=error,
         tolerance=plan.tolerance,
         trace=trace[["run", "round", "step", "moved", "consensus"]],

@@ -15,6 +15,7 @@ from scipy import stats
 from adfl_stats._validation import finite_float64, in_interval, listing
 from adfl_stats.data import linear_shift
 from adfl_stats.fit import Fit
+from adfl_stats.inference import Inference
 
 __all__ = ["Prediction", "design_for"]
 
@@ -60,13 +61,15 @@ class Prediction:
     """Predicted means, their standard errors, and intervals.
 
     Intervals are those of the linear predictor, carried through the inverse link; for class
-    probabilities they come from the delta method and are cut to [0, 1].
+    probabilities they come from the delta method and are cut to [0, 1]. `df` are the degrees of freedom
+    of their quantiles, infinite for the normal distribution.
     """
 
     predicted_mean: Any
     se_mean: Any
     linear: Array
     se_linear: Array
+    df: Array
     fit: Fit
 
     @classmethod
@@ -74,40 +77,43 @@ class Prediction:
         cls,
         X: Array,
         index: pd.Index,
-        fit: Fit,
-        covariance: Array,
+        inference: Inference,
         *,
         offset: ArrayLike | None,
         exposure: ArrayLike | None,
     ) -> Prediction:
         """Predict at the rows of X."""
+        fit = inference.fit
         params = fit.theta.mean(axis=0)
         eta = X @ params.reshape(fit.family.outputs, -1).T
         shift = linear_shift(offset, exposure, len(X))
         if shift is not None:
             eta += shift[:, None]
         if fit.family.name == "multinomial":
-            return cls._of_classes(X, eta, index, fit, covariance)
+            return cls._of_classes(X, eta, index, inference)
         eta = eta[:, 0]
-        se = np.sqrt(np.einsum("ij,jk,ik->i", X, covariance, X))
+        se, df = inference.standard_errors(X), inference.df(X)
         mean = fit.family.mean(eta)
         slope = {"identity": np.ones_like(mean), "logit": mean * (1.0 - mean), "log": mean}[fit.family.link]
-        return cls(pd.Series(mean, index=index, name="mean"), pd.Series(se * slope, index=index), eta, se, fit)
+        se_mean = pd.Series(se * slope, index=index)
+        return cls(pd.Series(mean, index=index, name="mean"), se_mean, eta, se, df, fit)
 
     @classmethod
-    def _of_classes(cls, X: Array, eta: Array, index: pd.Index, fit: Fit, covariance: Array) -> Prediction:
+    def _of_classes(cls, X: Array, eta: Array, index: pd.Index, inference: Inference) -> Prediction:
+        fit = inference.fit
         probability = fit.family.mean(eta)
         q = fit.family.outputs
         # d p_k / d eta_j = p_k (1{k = j} - p_j), and eta_j is linear in the j-th block of parameters.
         slopes = probability[:, :, None] * (np.eye(q + 1)[None, :, 1:] - probability[:, None, 1:])
-        full = (slopes[:, :, :, None] * X[:, None, None, :]).reshape(len(X), q + 1, -1)
-        se = np.sqrt(np.einsum("ikj,jl,ikl->ik", full, covariance, full))
+        full = (slopes[:, :, :, None] * X[:, None, None, :]).reshape(len(X) * (q + 1), -1)
+        se, df = (part(full).reshape(len(X), q + 1) for part in (inference.standard_errors, inference.df))
         levels = pd.Index(fit.classes or range(q + 1), name=fit.y_name)
         return cls(
             pd.DataFrame(probability, index=index, columns=levels),
             pd.DataFrame(se, index=index, columns=levels),
             eta,
             se,
+            df,
             fit,
         )
 
@@ -117,7 +123,7 @@ class Prediction:
         The Gaussian has obs_ci_lower and obs_ci_upper for a new observation besides. For classes the
         columns are pairs (class, quantity).
         """
-        reach = stats.norm.isf(in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True) / 2.0)
+        reach = _quantiles(in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True) / 2.0, self.df)
         if isinstance(self.predicted_mean, pd.DataFrame):
             return self._class_frame(reach)
         frame = pd.DataFrame({"mean": self.predicted_mean, "mean_se": self.se_mean})
@@ -129,7 +135,7 @@ class Prediction:
                 frame[name] = self.linear + sign * reach * spread
         return frame
 
-    def _class_frame(self, reach: float) -> pd.DataFrame:
+    def _class_frame(self, reach: Array) -> pd.DataFrame:
         mean, se = self.predicted_mean, self.se_mean
         parts = {
             "mean": mean,
@@ -139,3 +145,11 @@ class Prediction:
         }
         joined = pd.concat(parts, axis=1).swaplevel(axis=1)
         return joined[[(level, part) for level in mean.columns for part in parts]]
+
+
+def _quantiles(tail: float, df: Array) -> Array:
+    """Return the upper quantiles of t with these degrees of freedom, of the normal where they are infinite."""
+    found = np.full(df.shape, stats.norm.isf(tail))
+    finite = ~np.isinf(df)
+    found[finite] = stats.t.isf(tail, df[finite])
+    return found

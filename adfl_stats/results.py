@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
-from adfl_stats._validation import in_interval, one_of
+from adfl_stats._validation import in_interval
 from adfl_stats.accuracy import sandwich
 from adfl_stats.data import ClientData
 from adfl_stats.fit import Fit
+from adfl_stats.inference import COV_TYPES, Inference
 from adfl_stats.network import Network
 from adfl_stats.oracle import OracleComparison, compare_with_oracle
 from adfl_stats.prediction import Prediction, design_for
@@ -27,7 +27,6 @@ from adfl_stats.theory.audit import audit
 __all__ = ["COV_TYPES", "MethodRecord", "Results"]
 
 Array = NDArray[np.float64]
-COV_TYPES = ("sandwich", "nonrobust", "cluster")
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,9 @@ class Results:
     """What `DecentralizedGLM.fit` found; built by it, or read back by `adfl_stats.load`.
 
     Point estimates are means over the clients' own estimates. Inference conditions on the clients'
-    final weights and is about the parameter that the trusted clients share. Standard errors are the
-    sandwich unless another `cov_type` is named; tests and intervals use the normal distribution.
+    final weights and is about the parameter that the trusted clients share. Standard errors, tests and
+    intervals are by `cov_type` unless another is named: with the normal distribution where rows count
+    (sandwich, nonrobust), with t and F where clients do (CR1, CR2, CR3).
     """
 
     def __init__(self, fit: Fit, data: ClientData | None = None) -> None:
@@ -145,7 +145,21 @@ class Results:
 
     # ---- inference -------------------------------------------------------------------------------
 
-    def cov_params(self, cov_type: str = "sandwich") -> pd.DataFrame:
+    @property
+    def cov_type(self) -> str:
+        """The covariance that `bse`, `pvalues`, `conf_int()`, `summary()`, ... use unless another is named."""
+        return self._fit.cov_type
+
+    @property
+    def use_t(self) -> bool:
+        """Whether `pvalues`, `conf_int()` and `summary()` use t and not the normal distribution."""
+        return Inference.of(self._fit, None).use_t
+
+    def get_robustcov_results(self, cov_type: str) -> Results:
+        """Return the same results with another `cov_type` as the default, for `pvalues` and `summary()` too."""
+        return Results(replace(self._fit, cov_type=Inference.of(self._fit, cov_type).cov_type), self.data)
+
+    def cov_params(self, cov_type: str | None = None) -> pd.DataFrame:
         """Return the covariance matrix of the estimate.
 
         With v_m the clients' total weights, H the weighted curvature M^-1 sum v_m H_m and B the
@@ -153,56 +167,76 @@ class Results:
 
         Parameters
         ----------
-        cov_type : {"sandwich", "nonrobust", "cluster"}
-            B from the rows' scores (statsmodels' HC0 when all clients have equal weight), from the
-            information and the dispersion, or from the clients' gradients, for rows that depend on one
-            another within a client (with statsmodels' correction M / (M - 1) (N - 1) / (N - P), where M
-            and N count trusted clients and their rows).
+        cov_type : {"sandwich", "nonrobust", "CR1", "CR2", "CR3"}, optional
+            `cov_type` if not given. B from the rows' scores ("sandwich", also "HC0": statsmodels' when all
+            clients have equal weight), from the information and the dispersion ("nonrobust"), or from the
+            clients' scores, for rows that depend on one another within a client and for clients whose
+            parameters vary: "CR1" (also "cluster") with statsmodels' correction M / (M - 1) (N - 1) / (N - P),
+            where M and N count the clients that carry weight and their rows; "CR2", unbiased if the
+            model holds, with few and unequal clients too (Bell & McCaffrey 2002; Pustejovsky & Tipton
+            2018); "CR3", the jackknife over clients, which errs on the large side.
 
         It is NaN for methods that screen what clients hear (medians, clipping, ...): they solve no such equation.
+        With CR2 and CR3 it is NaN for a coefficient that one client alone identifies.
         """
-        one_of(cov_type, "cov_type", COV_TYPES)
-        if not self._fit.smooth:
-            return pd.DataFrame(np.nan, index=self._fit.names, columns=self._fit.names)
-        found = self._fit.evaluation
-        if cov_type == "nonrobust":
-            curvature, meat = found.information, found.scale * found.model_meat
-        else:
-            curvature, meat = found.hessian, found.meat if cov_type == "sandwich" else self._cluster_meat()
-        return pd.DataFrame(sandwich(curvature, meat)[1], index=self._fit.names, columns=self._fit.names)
+        found = Inference.of(self._fit, cov_type).covariance()
+        return pd.DataFrame(found, index=self._fit.names, columns=self._fit.names)
 
     @cached_property
     def bse(self) -> pd.Series:
-        """Standard errors (sandwich)."""
+        """Standard errors, by `cov_type`."""
         return self.standard_errors()
 
-    def standard_errors(self, cov_type: str = "sandwich") -> pd.Series:
+    def standard_errors(self, cov_type: str | None = None) -> pd.Series:
         """Return the standard errors of a given kind."""
         return self._series(np.sqrt(np.diag(self.cov_params(cov_type))))
 
     @cached_property
-    def zvalues(self) -> pd.Series:
-        """Estimates over their standard errors."""
+    def tvalues(self) -> pd.Series:
+        """Estimates over their standard errors: z or t statistics, see `use_t`."""
         return self.params / self.bse
+
+    @property
+    def zvalues(self) -> pd.Series:
+        """The same as `tvalues`."""
+        return self.tvalues
 
     @cached_property
     def pvalues(self) -> pd.Series:
-        """Two-sided p-values of zero coefficients."""
-        return self._series(2.0 * stats.norm.sf(np.abs(self.zvalues)))
+        """Two-sided p-values of zero coefficients, by `cov_type`."""
+        return self._series(Inference.of(self._fit, None).p_values(self.tvalues.to_numpy()))
 
-    def conf_int(self, alpha: float = 0.05, cov_type: str = "sandwich") -> pd.DataFrame:
+    def degrees_of_freedom(self, cov_type: str | None = None) -> pd.Series:
+        """Return the degrees of freedom of the coefficients' t tests; infinite where these are z tests.
+
+        CR1 has M - 1, M counting the clients that carry weight. CR2 has Satterthwaite's, which are few where few
+        clients decide about a coefficient; CR3 has those of CR2.
+        """
+        return self._series(Inference.of(self._fit, cov_type).df(np.eye(len(self._fit.names))))
+
+    def conf_int(self, alpha: float = 0.05, cov_type: str | None = None) -> pd.DataFrame:
         """Return confidence limits at level 1 - alpha; columns 0 and 1 as in statsmodels."""
-        reach = stats.norm.isf(in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True) / 2.0)
+        in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
         se = self.standard_errors(cov_type)
+        reach = Inference.of(self._fit, cov_type).reach(alpha, np.eye(len(se)))
         return pd.DataFrame({0: self.params - reach * se, 1: self.params + reach * se})
 
-    def t_test(self, r_matrix: Any, cov_type: str = "sandwich") -> Any:
+    def t_test(self, r_matrix: Any, cov_type: str | None = None) -> Any:
         """Test linear hypotheses one by one, as statsmodels does (``"x1 = x2"``, a matrix, ...)."""
-        return self._as_statsmodels(cov_type).t_test(r_matrix, use_t=False)
+        from adfl_stats.contrasts import t_test
 
-    def wald_test(self, r_matrix: Any, cov_type: str = "sandwich") -> Any:
-        """Test linear hypotheses together by a chi-square statistic, as statsmodels does."""
-        return self._as_statsmodels(cov_type).wald_test(r_matrix, use_f=False, scalar=True)
+        return t_test(self.params, Inference.of(self._fit, cov_type), r_matrix)
+
+    def wald_test(self, r_matrix: Any, cov_type: str | None = None) -> Any:
+        """Test q linear hypotheses together, as statsmodels does.
+
+        By a chi-square statistic where rows count. Where clients do, by F: with q and M - 1 degrees of freedom for
+        CR1, as in statsmodels; for CR2 and CR3 by the approximate Hotelling test of Pustejovsky & Tipton (2018),
+        which for one hypothesis is the t test. These need more than q clients.
+        """
+        from adfl_stats.contrasts import wald_test
+
+        return wald_test(self.params, Inference.of(self._fit, cov_type), r_matrix)
 
     def predict(self, X: Any, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None) -> Any:
         """Return the mean response at new rows: a Series, or a frame of class probabilities.
@@ -222,15 +256,14 @@ class Results:
         *,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
-        cov_type: str = "sandwich",
+        cov_type: str | None = None,
     ) -> Prediction:
         """Return predictions with standard errors and intervals (``.summary_frame(alpha)``)."""
         design, index = design_for(X, self._fit.columns, self._fit.spec)
         return Prediction.at(
             design,
             index,
-            self._fit,
-            self.cov_params(cov_type).to_numpy(),
+            Inference.of(self._fit, cov_type),
             offset=offset,
             exposure=exposure,
         )
@@ -343,20 +376,3 @@ class Results:
 
     def _by_client(self, values: Array, name: str) -> pd.Series:
         return pd.Series(values, index=self._fit.labels.rename(self._fit.client_name), name=name)
-
-    def _cluster_meat(self) -> Array:
-        fit = self._fit
-        trusted = fit.trusted
-        clients, rows = int(trusted.sum()), int(fit.sizes[trusted].sum())
-        P = len(fit.names)
-        if clients <= P:
-            raise ValueError(
-                f"cov_type='cluster' needs more trusted clients than parameters; there are {clients} and {P}"
-            )
-        weighted = fit.evaluation.gradients * (fit.total_weights / len(fit.labels))[:, None]
-        return weighted.T @ weighted * (clients / (clients - 1) * (rows - 1) / (rows - P))
-
-    def _as_statsmodels(self, cov_type: str) -> Any:
-        from adfl_stats.contrasts import statsmodels_view
-
-        return statsmodels_view(self.params, self.cov_params(cov_type))

@@ -14,6 +14,7 @@ import pandas as pd
 from scipy import sparse
 
 from adfl_stats.accuracy import NumericalError
+from adfl_stats.clustered import Clustered
 from adfl_stats.evaluation import Evaluation
 from adfl_stats.evidence import Evidence
 from adfl_stats.families import Family
@@ -23,11 +24,12 @@ from adfl_stats.results import Results
 
 __all__ = ["load", "save"]
 
-FORMAT = 2
+FORMAT = 3
 _ARRAYS = ("theta", "weights", "total_weights", "sizes")
 _WORDS = (
     "method", "details", "tolerance", "solver", "step", "rounds", "total_rounds", "columns", "classes",
     "y_name", "client_name", "llf", "deviance", "preconditioned", "smooth", "n_dropped",
+    "cov_type",
 )  # fmt: skip
 
 
@@ -37,6 +39,7 @@ def save(fit: Fit, path: str | PathLike[str]) -> None:
     arrays |= {f"evaluation.{part.name}": np.asarray(getattr(fit.evaluation, part.name)) for part in fields(Evaluation)}
     arrays |= {f"evidence.{part.name}": getattr(fit.evidence, part.name) for part in fields(Evidence)}
     arrays |= {f"start.{part.name}": np.asarray(getattr(fit.start, part.name)) for part in fields(Start)}
+    arrays |= {f"clustered.{name}": value for name, value in fit.clustered.arrays().items()}
     W = fit.network.W
     arrays |= {"W.data": W.data, "W.indices": W.indices, "W.indptr": W.indptr}
     arrays |= {f"trace.{name}": fit.trace[name].to_numpy() for name in fit.trace}
@@ -83,6 +86,7 @@ def load(path: str | PathLike[str]) -> Results:
         network=Network._of(W, labels),
         evaluation=Evaluation(**(pieces | {"scale": float(pieces["scale"])})),
         evidence=Evidence(**{part.name: arrays[f"evidence.{part.name}"] for part in fields(Evidence)}),
+        clustered=Clustered.of_arrays({part.name: arrays[f"clustered.{part.name}"] for part in fields(Clustered)}),
         error=NumericalError(**words["error"]),
         start=Start(arrays["start.centre"], float(arrays["start.spread"]), float(arrays["start.reach"])),
         labels=labels,

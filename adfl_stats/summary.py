@@ -10,6 +10,7 @@ from statsmodels.iolib.summary import Summary
 from statsmodels.iolib.table import SimpleTable
 
 from adfl_stats._validation import listing
+from adfl_stats.inference import Inference
 from adfl_stats.network import LEAST_INFLUENCE
 from adfl_stats.suspicion import TRUST
 
@@ -107,7 +108,8 @@ def _coefficients(res: Results, alpha: float, width: int | None) -> SimpleTable:
         [_number(coef), _number(se), _z(coef, se), f"{p:.3f}", _number(low), _number(high)]
         for coef, se, p, (low, high) in zip(res.params, res.bse, res.pvalues, limits, strict=True)
     ]
-    headers = ["coef", "std err", "z", "P>|z|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"]
+    letter = "t" if res.use_t else "z"
+    headers = ["coef", "std err", letter, f"P>|{letter}|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"]
     stubs = _short(list(res.params.index), width)
     return SimpleTable(rows, headers=headers, stubs=stubs, txt_fmt=_layout([20, 10, 9, 8, 7, 9, 9], "r" * 6))
 
@@ -152,8 +154,7 @@ def _theory(res: Results) -> SimpleTable:
 def _notes(res: Results) -> list[str]:
     fit = res._fit
     errors = (
-        "Standard errors are the sandwich at the weighted estimate, given the clients' final weights. They assume "
-        "independent rows and clients that share one parameter once the down-weighted ones are set aside."
+        Inference.of(fit, None).in_words()
         if fit.smooth
         else "No standard errors: this method solves no common estimating equation, and has no sandwich."
     )

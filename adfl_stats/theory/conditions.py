@@ -51,7 +51,7 @@ def conditions(c: Constants) -> list[Check]:
             "iid in a client",
             UNKNOWN,
             "The data cannot show it; it depends on how they were gathered. Where rows of a client depend on one "
-            "another, use cov_type='cluster'."
+            "another, use cov_type='CR2'."
             + ("" if c.equal_sizes else f" Clients differ in size; n below is their mean, {c.n:.4g}."),
         ),
         _share(c),
