@@ -86,7 +86,8 @@ class Clustered:
         The estimate's variance under the working model, and the mean of its CR2 estimate there. They are the same
         but for directions that one client alone identifies.
     least_df : float
-        Degrees of freedom that serve any contrast: one over a bound on the share of a client in its variance, less 1.
+        Degrees of freedom that serve any contrast where `own` has no clients: one over a bound on the share of a
+        client in its variance, less 1.
     own, left, right : ndarray (m, P, P)
         p_m' Omega_m p_m, and l_m and r_m in columns, for the contrasts that are single coefficients; with no clients
         where they would take too much room.
@@ -265,8 +266,12 @@ class _Tally:
         cross = left.transpose(0, 2, 1) @ right
         diagonal = own - cross - cross.transpose(0, 2, 1)
         self.expected += diagonal.sum(axis=0)
-        white = self._root.T @ diagonal @ self._root
-        self._largest = max(self._largest, float(np.sqrt(np.square(white).sum(axis=(1, 2)).max())))
+        if not self._keeps:
+            # The eighth root of the sum of the eigenvalues' eighth powers is close above the largest.
+            power = self._root.T @ diagonal @ self._root
+            power = power @ power
+            power = power @ power
+            self._largest = max(self._largest, float(np.square(power).sum(axis=(1, 2)).max() ** 0.125))
         # Of ||G||_F^2, all but the low-rank part's.
         alone, shared = (np.diagonal(part, axis1=1, axis2=2) for part in (own, cross))
         if self._exact:
@@ -296,8 +301,8 @@ class _Tally:
         return np.maximum(df if self._exact else df - 1.0, 1.0)
 
     def least_df(self) -> float:
-        """Return the bound for any contrast."""
-        return max(1.0 / self._largest - 1.0, 1.0)
+        """Return the bound for any contrast, where it is needed."""
+        return 1.0 if self._keeps else max(1.0 / self._largest - 1.0, 1.0)
 
     def kept(self) -> tuple[Array, Array, Array]:
         """Return own, left and right of all clients, or of none."""

@@ -135,7 +135,6 @@ class Inference:
 
     def in_words(self) -> str:
         """Return what the standard errors are, what they assume, and what tests refer to."""
-        names = self.fit.names
         start = {
             "sandwich": "Standard errors are the sandwich at the weighted estimate (HC0)",
             "nonrobust": "Standard errors are those of the model, by its information and dispersion (nonrobust)",
@@ -149,15 +148,18 @@ class Inference:
                 f"{start} They assume independent rows and clients that share one parameter once the down-weighted "
                 "ones are set aside. Tests and intervals use the normal distribution."
             )
-        df = self.df(np.eye(len(names)))
-        low, high = (f"{end:.1f}" for end in (np.nanmin(df, initial=np.inf), np.nanmax(df, initial=0.0)))
+        df = self.df(np.eye(len(self.fit.names)))
+        known = df[~np.isnan(df)]
+        if not len(known):
+            return f"{start} There are none: each coefficient is identified by one client alone."
+        low, high = f"{known.min():.1f}", f"{known.max():.1f}"
         how = "clients less 1" if self.cov_type == "CR1" else "Satterthwaite's"
         text = (
             f"{start} They allow for rows that depend on one another within a client, and for clients whose "
             "parameters vary about a common mean. Tests and intervals use the t distribution with "
             f"{low if low == high else f'{low} to {high}'} degrees of freedom ({how})."
         )
-        if np.isnan(df).any():
+        if len(known) < len(df):
             text += " A coefficient that one client alone identifies has none."
         return text
 

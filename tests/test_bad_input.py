@@ -258,9 +258,9 @@ CASES = {
     ),
     "cov_type": (lambda c: c.res.cov_params("HC3"), ValueError, "cov_type is 'HC3'; choose one of 'sandwich', 'nonr"),
     "too few clusters": (
-        lambda c: c.model.fit(ad.DFL([1.0] * 4 + [0.0] * 4), rounds=2).cov_params("cluster"),
+        lambda c: c.model.fit(ad.DFL([1.0] * 4 + [0.0] * 4), rounds=2).wald_test(np.eye(4), "cluster"),
         ValueError,
-        "cov_type='cluster' needs more trusted clients than parameters; there are 4 and 4",
+        "cov_type='CR1' tests fewer hypotheses together than there are clients that carry weight; there are 4 and 4",
     ),
     "predict, array": (
         lambda c: c.res.predict(c.X[:, :3]),
@@ -304,7 +304,7 @@ CASES = {
     "later format": (
         lambda c: ad.load(archive(c.folder / "a.npz", json=as_json('{"format": 99}'))),
         ValueError,
-        "a.npz has format 99, this version reads format 2",
+        "a.npz has format 99, this version reads format 3",
     ),
 }
 

@@ -70,6 +70,7 @@ def everything(res):
     quantities = [n for n in shown if isinstance(vars(ad.Results)[n], (property, cached_property))]
     found = {name: getattr(res, name) for name in quantities if name != "network"}
     found |= {f"cov {kind}": res.cov_params(kind) for kind in COV_TYPES}
+    found |= {f"df {kind}": res.degrees_of_freedom(kind) for kind in COV_TYPES}
     found |= {name: getattr(res, name)() for name in ("clients", "conf_int", "standard_errors")}
     for method in ("score", "mirror"):
         screened = ad.screen(res, method=method)
@@ -229,8 +230,8 @@ def test_file_brings_everything_back_exactly(any_res, tmp_path):
 
 
 def test_everything_leaves_no_public_method_out():
-    asked = {"check", "cov_params", "clients", "conf_int", "standard_errors", "summary"}
-    other = {"t_test", "wald_test", "predict", "get_prediction", "save", "oracle"}
+    asked = {"check", "cov_params", "clients", "conf_int", "degrees_of_freedom", "standard_errors", "summary"}
+    other = {"t_test", "wald_test", "predict", "get_prediction", "get_robustcov_results", "save", "oracle"}
     methods = {name for name, value in vars(ad.Results).items() if inspect.isfunction(value) and name[0] != "_"}
     assert methods == asked | other
 

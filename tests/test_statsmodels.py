@@ -32,7 +32,7 @@ GLM_NAMES = {"offset": "offset", "exposure": "exposure", "weights": "var_weights
 CASES = [
     (name, extra) for name in KINDS for extra in EXTRAS if extra != "exposure" or name not in ("gaussian", "binomial")
 ] + [("multinomial", "plain")]
-COVARIANCES = {"sandwich": "HC0", "nonrobust": "nonrobust", "cluster": "cluster"}
+COVARIANCES = {"sandwich": "HC0", "HC0": "HC0", "nonrobust": "nonrobust", "cluster": "cluster", "CR1": "cluster"}
 
 
 @dataclass(frozen=True)
@@ -199,11 +199,13 @@ HYPOTHESES = {
 @pytest.mark.parametrize("name", KINDS)
 def test_linear_hypotheses_are_tested_as_in_statsmodels(name, hypothesis, cov_type):
     R, found, expected = HYPOTHESES[hypothesis], fitted(name), pooled(name, cov_type=COVARIANCES[cov_type])
-    ours, theirs = found.t_test(R, cov_type), expected.t_test(R, use_t=False)
+    # By client, statsmodels' t and F have the number of clients less one as their degrees of freedom.
+    by_client = cov_type == "cluster"
+    ours, theirs = found.t_test(R, cov_type), expected.t_test(R, use_t=by_client)
     for part in ("effect", "sd", "statistic"):
         assert_allclose(np.squeeze(getattr(ours, part)), np.squeeze(getattr(theirs, part)), rtol=1e-5)
     assert_allclose(ours.pvalue, theirs.pvalue, rtol=1e-4, atol=1e-15)
-    ours, theirs = found.wald_test(R, cov_type), expected.wald_test(R, use_f=False, scalar=True)
+    ours, theirs = found.wald_test(R, cov_type), expected.wald_test(R, use_f=by_client, scalar=True)
     assert_allclose(ours.statistic, theirs.statistic, rtol=1e-5)
     assert_allclose(ours.pvalue, theirs.pvalue, rtol=1e-4, atol=1e-15)
     assert ours.df_denom == theirs.df_denom
