@@ -54,7 +54,7 @@ from adfl_stats.evaluation import Evaluation
 from adfl_stats.families import Family
 from adfl_stats.moments import moments
 
-__all__ = ["Clustered", "adjustments", "contrast_df", "gather_clustered", "joint_df", "left_out"]
+__all__ = ["Clustered", "adjustments", "contrast_df", "gather_clustered", "identified", "joint_df", "left_out"]
 
 Array = NDArray[np.float64]
 
@@ -313,18 +313,25 @@ class _Tally:
         return own, left, right
 
 
+def identified(record: Clustered, contrasts: Array) -> NDArray[np.bool_]:
+    """Return for which contrasts (R, P) the clients' differences show the variance: no client identifies it alone."""
+    mean, model = (np.einsum("ij,jk,ik->i", contrasts, part, contrasts) for part in (record.expected, record.working))
+    return np.asarray(mean >= LEAST_SHARE * model)
+
+
 def contrast_df(record: Clustered, contrasts: Array) -> Array:
     """Return Satterthwaite's degrees of freedom of contrasts (R, P), one each.
 
     NaN where one client alone identifies the contrast. Where the record does not keep the clients' matrices, a
     contrast of several coefficients has the bound `least_df`.
     """
-    out = np.empty(len(contrasts))
-    for k, c in enumerate(contrasts):
+    out, shown = np.full(len(contrasts), np.nan), identified(record, contrasts)
+    for k in np.flatnonzero(shown):
+        c = contrasts[k]
         if np.count_nonzero(c) == 1:
             out[k] = record.df[np.flatnonzero(c)[0]]
-        elif not c @ record.expected @ c > LEAST_SHARE * (c @ record.working @ c):
-            out[k] = np.nan
+        elif not c.any():
+            out[k] = np.inf
         elif not len(record.own):
             out[k] = record.least_df
         else:

@@ -13,7 +13,7 @@ from scipy import stats
 from adfl_stats._algebra import inverse
 from adfl_stats._validation import one_of
 from adfl_stats.accuracy import sandwich
-from adfl_stats.clustered import contrast_df, joint_df
+from adfl_stats.clustered import contrast_df, identified, joint_df
 from adfl_stats.fit import Fit
 
 __all__ = ["COV_TYPES", "Inference"]
@@ -65,7 +65,7 @@ class Inference:
         """
         C = np.eye(len(self.fit.names)) if contrasts is None else contrasts
         found = self._matrix if contrasts is None else C @ self._matrix @ C.T
-        unknown = np.isnan(self.df(C))
+        unknown = self._unknown(C)
         if unknown.any():
             found = found.copy()
             found[unknown], found[:, unknown] = np.nan, np.nan
@@ -74,7 +74,7 @@ class Inference:
     def standard_errors(self, contrasts: Array) -> Array:
         """Return the standard errors of contrasts (q, P), without the covariances between them."""
         found = np.sqrt(np.einsum("ij,jk,ik->i", contrasts, self._matrix, contrasts))
-        found[np.isnan(self.df(contrasts))] = np.nan
+        found[self._unknown(contrasts)] = np.nan
         return found
 
     def df(self, contrasts: Array) -> Array:
@@ -185,6 +185,12 @@ class Inference:
             correction = M / (M - 1) * (N - 1) / max(N - P, 1)
             return np.sqrt(correction) * scores @ inverse(fit.evaluation.hessian)
         return record.cr2 if self.cov_type == "CR2" else np.sqrt((M - 1) / M) * record.cr3
+
+    def _unknown(self, contrasts: Array) -> NDArray[np.bool_]:
+        """Which contrasts have no variance by client, because one client alone identifies them."""
+        if self.cov_type not in ("CR2", "CR3"):
+            return np.zeros(len(contrasts), dtype=np.bool_)
+        return ~identified(self.fit.clustered, contrasts)
 
     def _joint_df(self, contrasts: Array) -> float:
         return joint_df(self.fit.clustered, contrasts)

@@ -345,9 +345,10 @@ def test_the_default_covariance_reaches_everything(res, frame, kind, tmp_path):
 
 
 def test_predictions_by_client(res, logistic):
-    x = logistic.X[:5]
+    x = np.vstack([logistic.X[:5], np.zeros(4)])
     tested = res.t_test(x, "CR2")
     frame = res.get_prediction(x, cov_type="CR2").summary_frame(0.1)
+    assert frame.loc[5, "mean_se"] == 0.0
     low, high = tested.conf_int(0.1).T
     assert_allclose(frame["mean_ci_lower"], special.expit(low), rtol=1e-9)
     assert_allclose(frame["mean_ci_upper"], special.expit(high), rtol=1e-9)
