@@ -21,7 +21,7 @@ A bound that is missed by less than two Monte-Carlo standard errors has a star. 
 numbers. ``--rivals`` adds the efficiencies of other estimates, and names those that beat the fit by more than two
 Monte-Carlo errors of the paired difference, and by more than 1 %. ``--real`` fits real data instead (see
 `real_data.py`). ``--small`` takes a few settings and five data sets, without bounds. All settings with 100 replicates
-take about 40 minutes on one core.
+take about 50 minutes on one core.
 Exit status: 0 if all bounds are met, or there are none; 1 if not.
 """
 
