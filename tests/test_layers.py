@@ -20,7 +20,7 @@ LAYERS = [
     {"_clients", "_formula", "_graph", "_network_input", "_products", "attacks", "corruptions", "rules"},
     {"_balance", "_eigenvalues", "_network_files"},
     {"_spectrum"},
-    {"network", "data", "families", "simulate"},
+    {"network", "data", "families", "field_designs", "simulate"},
     {"networks", "_batches", "_conversion", "_reference"},
     {"_parquet", "diagnostics", "moments"},
     {"evaluation"},
