@@ -22,6 +22,7 @@ from adfl_stats.errors import (
     DivergenceError,
     NetworkWarning,
 )
+from adfl_stats.families import Huber
 from adfl_stats.methods import (
     ADFL,
     DFL,
@@ -70,6 +71,7 @@ __all__ = [
     "Extra",
     "GeometricMedian",
     "GradientTracking",
+    "Huber",
     "Local",
     "Network",
     "NetworkWarning",

@@ -22,7 +22,7 @@ LAYERS = [
     {"_spectrum"},
     {"network", "data", "families", "simulate"},
     {"networks", "_batches", "_conversion", "_reference"},
-    {"_parquet", "diagnostics", "moments"},
+    {"_parquet", "_robust_scale", "diagnostics", "moments"},
     {"evaluation"},
     {"problem", "evidence"},
     {"accuracy", "solutions"},
