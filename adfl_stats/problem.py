@@ -176,8 +176,7 @@ class Problem:
         is bounded, and steps from zero would be many.
         """  # noqa: D205
         if self.family.name == "huber":
-            # Where even that overflows, the rounds will say so.
-            return np.tile(np.nan_to_num(robust_regression(self.data).theta), (self.M, 1))
+            return np.tile(self._robust_estimate, (self.M, 1))
         theta = np.zeros((self.M, self.P))
         constant = self._constant_column
         if self.family.link == "log" and constant is not None:
@@ -234,6 +233,11 @@ class Problem:
         S /= data.totals[:, None, None]
         b /= data.totals[:, None]
         return S, b
+
+    @cached_property
+    def _robust_estimate(self) -> Array:
+        # Where even that overflows, the rounds will say so.
+        return np.nan_to_num(robust_regression(self.data).theta)
 
     @cached_property
     def _constant_column(self) -> tuple[int, float] | None:
