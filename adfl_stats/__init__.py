@@ -23,6 +23,7 @@ from adfl_stats.errors import (
     NetworkWarning,
 )
 from adfl_stats.families import Huber
+from adfl_stats.leverage import mallows
 from adfl_stats.methods import (
     ADFL,
     DFL,
@@ -84,6 +85,7 @@ __all__ = [
     "check_network",
     "compare_starts",
     "load",
+    "mallows",
     "networks",
     "plots",
     "screen",

@@ -22,7 +22,7 @@ LAYERS = [
     {"_spectrum"},
     {"network", "data", "families", "simulate"},
     {"networks", "_batches", "_conversion", "_reference"},
-    {"_parquet", "_robust_scale", "diagnostics", "moments"},
+    {"_parquet", "_robust_scale", "diagnostics", "leverage", "moments"},
     {"evaluation"},
     {"problem", "evidence"},
     {"accuracy", "solutions"},
