@@ -80,7 +80,8 @@ def robust_regression(data: ClientData) -> RobustRegression:
 
     From each start, concentration steps fit Huber's loss to the majority of the clients whose residuals are
     smallest. The starts are the fit to all rows and the median of the clients' own fits. Wrong estimates have
-    larger residuals: the smallest scale found is taken.
+    larger residuals: the smallest scale found is taken. That, and the fit's own use of the rows, make it about
+    1 % too small where clients or rows are few (20 clients of 100 rows), and less with more of them.
     """
     return _best(_thinned(data))
 
