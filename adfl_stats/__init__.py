@@ -22,6 +22,8 @@ from adfl_stats.errors import (
     DivergenceError,
     NetworkWarning,
 )
+from adfl_stats.families import Huber
+from adfl_stats.leverage import mallows
 from adfl_stats.methods import (
     ADFL,
     DFL,
@@ -70,6 +72,7 @@ __all__ = [
     "Extra",
     "GeometricMedian",
     "GradientTracking",
+    "Huber",
     "Local",
     "Network",
     "NetworkWarning",
@@ -82,6 +85,7 @@ __all__ = [
     "check_network",
     "compare_starts",
     "load",
+    "mallows",
     "networks",
     "plots",
     "screen",

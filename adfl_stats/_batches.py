@@ -54,6 +54,13 @@ class Batch:
         """Return each client's sum of the values (R, ...) of its rows."""
         return np.add.reduceat(values, self.starts, axis=0)
 
+    def medians(self, values: Array) -> Array:
+        """Return each client's medians of the values (R, a) of its rows, (C, a)."""
+        out = np.empty((len(self.sizes), values.shape[1]))
+        for which, place in self._by_size:
+            out[which] = np.median(values[place], axis=1)
+        return out
+
     def cross(self, left: Array, right: Array) -> Array:
         """Return each client's left'right, (C, a, b), for rows (R, a) and (R, b)."""
         if self._equal:

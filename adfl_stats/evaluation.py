@@ -239,7 +239,7 @@ def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) ->
     """
     if family.estimates_scale:
         # Data without noise: what rounding leaves of their residuals must not be weighed against itself.
-        unit = float(np.median(_mean_squares(data))) if family.name == "gaussian" else 1.0
+        unit = float(np.median(_mean_squares(data))) if family.link == "identity" else 1.0
         least = max(ROUNDING**2 * unit, np.finfo(float).tiny)
     else:
         # Where the dispersion should be one, more of it (overdispersed counts, weights of any scale) is allowed for.
@@ -248,18 +248,22 @@ def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) ->
 
 
 def curvature_matrices(
-    data: ClientData, family: Family, theta: Array, *, bound: bool = False
+    data: ClientData, family: Family, theta: Array, *, bound: bool = False, expected: bool = False
 ) -> Iterator[tuple[slice, Array]]:
     """Yield some clients and their mean curvature X'BX / total at theta, (C, P, P).
 
-    With `bound`, B bounds the curvature along a run from theta, and the matrices are (C, p, p).
+    With `expected`, B is the information. With `bound`, B bounds the curvature along a run from theta, and the
+    matrices are (C, p, p).
     """
     for pieces in whole_clients(data, data.X.shape[1] if bound else len(theta)):
         total = np.zeros(())
         for piece in pieces:
             rows = piece.rows
             eta, y = linear_predictor(data, family, theta, rows), data.y[rows]
-            found = family.curvature_bound(eta, y) if bound else family.curvature(eta, y)
+            if expected:
+                found = family.information(eta)
+            else:
+                found = family.curvature_bound(eta, y) if bound else family.curvature(eta, y)
             total = total + weighted_curvature(piece, data.X[rows], found, data.weights_of(rows))
         clients = pieces[0].clients
         yield clients, total / data.totals[clients, None, None]

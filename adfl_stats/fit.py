@@ -111,17 +111,23 @@ class Fit:
 def goodness(data: ClientData, family: Family, params: Array, weights: Array, scale: float) -> tuple[float, float]:
     """Return log-likelihood and deviance over the rows of the trusted clients.
 
-    As in statsmodels, the Gaussian log-likelihood has its variance profiled out.
+    As in statsmodels, the Gaussian log-likelihood has its variance profiled out. Huber's is that of his least
+    favourable law at the family's own sigma.
     """
     trusted = trusted_by(weights)
-    known = None if family.name == "multinomial" else family.statsmodels()
+    known = None if family.name in ("multinomial", "huber") else family.statsmodels()
     llf = deviance = 0.0
     for rows in row_blocks(data):
         keep = trusted[row_clients(data, rows)]
         if not keep.any():
             continue
         y, weight = data.y[rows][keep], data.weights_of(rows)[keep]
-        mu = family.mean(linear_predictor(data, family, params, rows)[keep])
+        eta = linear_predictor(data, family, params, rows)[keep]
+        mu = family.mean(eta)
+        if family.name == "huber":
+            deviance += float(weight @ family.deviance(eta, y))
+            llf += float(family.log_density(eta, y, weight).sum())
+            continue
         if known is None:
             llf += float(weight @ np.log(mu[np.arange(len(y)), y.astype(int)]))
             continue
@@ -130,7 +136,7 @@ def goodness(data: ClientData, family: Family, params: Array, weights: Array, sc
             llf += 0.5 * float(np.log(weight).sum())
         else:
             llf += float(known.loglike(y, mu, var_weights=weight, scale=scale))
-    if known is None:
+    if family.name == "multinomial":
         return llf, -2.0 * llf
     if family.name == "gaussian":
         count = float(data.sizes[trusted].sum())

@@ -16,6 +16,7 @@ import pandas as pd
 from threadpoolctl import ThreadpoolController
 
 from adfl_stats import diagnostics
+from adfl_stats._robust_scale import robust_scale
 from adfl_stats._validation import in_interval, listing, one_of, whole_number
 from adfl_stats.accuracy import NumericalError, consensus_error, numerical_error, yardstick_of
 from adfl_stats.attacks import Attack
@@ -49,8 +50,9 @@ class DecentralizedGLM:
         What each client holds.
     network : Network
         Who listens to whom; its labels must be the clients of the data, in any order.
-    family : str or statsmodels family instance
-        "gaussian", "binomial", "poisson", "gamma", "negativebinomial" or "multinomial".
+    family : str, statsmodels family instance or Huber
+        "gaussian", "binomial", "poisson", "gamma", "negativebinomial", "multinomial" or "huber", which is
+        ``Huber()``: linear regression that gross rows inside good clients cannot spoil.
     weighting : {"sample", "client"}
         Whether clients count by their rows (the limit of DFL is then the pooled estimate) or once
         each. The paper has clients of equal size, where the two are the same.
@@ -82,6 +84,9 @@ class DecentralizedGLM:
         self.data, self.family = _with_family(data, family)
         with one_blas_thread():
             diagnostics.check_design(self.data)
+            if self.family.name == "huber" and self.family.par == 0.0:
+                sigma = robust_scale(self.data)
+                self.family = replace(self.family, par=self.family.tuning * sigma)
             diagnostics.warn_of_clients(self.data, self.family)
         self._warn_of_network()
 

@@ -27,9 +27,6 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
-# Families whose observed curvature depends on y; in the others it is the expected one.
-_OBSERVED = ("gamma", "negativebinomial")
-
 
 @dataclass(frozen=True)
 class ClientMoments:
@@ -66,7 +63,7 @@ def moments(data: ClientData, family: Family, thetas: Array, pieces: list[Batch]
     clients = pieces[0].clients
     C, P = clients.stop - clients.start, thetas.shape[1]
     gradient, dispersion = np.zeros((C, P)), np.zeros(C)
-    hessian, expected = np.zeros((C, P, P)), np.zeros((C, P, P) if family.name in _OBSERVED else ())
+    hessian, expected = np.zeros((C, P, P)), np.zeros((C, P, P) if family.observed_curvature else ())
     for piece in pieces:
         rows = piece.rows
         X, y, weight = data.X[rows], data.y[rows], data.weights_of(rows)
@@ -74,7 +71,7 @@ def moments(data: ClientData, family: Family, thetas: Array, pieces: list[Batch]
         residual = scaled(family.residual(eta, y), weight).reshape(len(y), -1)
         gradient += piece.cross(residual, X).reshape(C, P)
         hessian += weighted_curvature(piece, X, family.curvature(eta, y), weight)
-        if family.name in _OBSERVED:
+        if family.observed_curvature:
             expected += weighted_curvature(piece, X, family.information(eta), weight)
         dispersion += piece.sums(weight * family.dispersion_terms(eta, y))
     total = data.totals[clients]
@@ -82,7 +79,7 @@ def moments(data: ClientData, family: Family, thetas: Array, pieces: list[Batch]
     return ClientMoments(
         gradient / total[:, None],
         hessian,
-        expected / total[:, None, None] if family.name in _OBSERVED else hessian,
+        expected / total[:, None, None] if family.observed_curvature else hessian,
         dispersion / data.sizes[clients],
     )
 

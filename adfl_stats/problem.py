@@ -13,6 +13,7 @@ from scipy import linalg
 from adfl_stats import _kernels
 from adfl_stats._algebra import inverse
 from adfl_stats._batches import MATRIX_ENTRIES, batches, row_blocks
+from adfl_stats._robust_scale import robust_regression
 from adfl_stats._validation import listing
 from adfl_stats.data import ClientData
 from adfl_stats.evaluation import curvature_matrices
@@ -144,15 +145,15 @@ class Problem:
             return None
         return _in_metric(*self._gram, metric)
 
-    def curvature(self, theta: Array) -> Iterator[tuple[slice, Array]]:
-        """Yield some clients and their mean curvature at theta (P,), (C, P, P)."""
+    def curvature(self, theta: Array, *, expected: bool = False) -> Iterator[tuple[slice, Array]]:
+        """Yield some clients and their mean curvature at theta (P,), observed or expected, (C, P, P)."""
         if (gram := self.gram()) is not None:
             most = max(1, MATRIX_ENTRIES // self.P**2)
             for low in range(0, self.M, most):
                 clients = slice(low, min(low + most, self.M))
                 yield clients, gram[0][clients, :, : self.P]
         else:
-            yield from curvature_matrices(self.data, self.family, theta)
+            yield from curvature_matrices(self.data, self.family, theta, expected=expected)
 
     def gradients(self, theta: Array) -> Array:
         """Return each client's gradient at its own row of theta (M, P)."""
@@ -171,7 +172,11 @@ class Problem:
     def start(self) -> Array:
         """Return where a method begins that is not told otherwise: zero, or for a log link with a
         constant column the client's own log mean, so that counts in the thousands need no long way.
+        For Huber's loss it is the robust regression behind its scale: far from the minimum the slope
+        is bounded, and steps from zero would be many.
         """  # noqa: D205
+        if self.family.name == "huber":
+            return np.tile(self._robust_estimate, (self.M, 1))
         theta = np.zeros((self.M, self.P))
         constant = self._constant_column
         if self.family.link == "log" and constant is not None:
@@ -228,6 +233,11 @@ class Problem:
         S /= data.totals[:, None, None]
         b /= data.totals[:, None]
         return S, b
+
+    @cached_property
+    def _robust_estimate(self) -> Array:
+        # Where even that overflows, the rounds will say so.
+        return np.nan_to_num(robust_regression(self.data).theta)
 
     @cached_property
     def _constant_column(self) -> tuple[int, float] | None:

@@ -272,12 +272,12 @@ class Results:
 
     @property
     def scale(self) -> float:
-        """Dispersion: estimated over the weighted clients for the Gaussian and gamma, else 1."""
+        """Dispersion: estimated over the weighted clients for the Gaussian, Huber's loss and gamma, else 1."""
         return self._fit.evaluation.scale
 
     @property
     def llf(self) -> float:
-        """Log-likelihood of the trusted clients' rows at `params`."""
+        """Log-likelihood of the trusted clients' rows at `params`; for Huber's loss under his least favourable law."""
         return self._fit.llf
 
     @property

@@ -159,6 +159,11 @@ def _notes(res: Results) -> list[str]:
         else "No standard errors: this method solves no common estimating equation, and has no sandwich."
     )
     notes = [errors, _error_note(res)]
+    if fit.family.name == "huber":
+        notes.append(
+            f"Huber's loss, linear beyond k = {fit.family.par:.5g}: c = {fit.family.tuning:g} times sigma = "
+            f"{fit.family.par / fit.family.tuning:.5g}, a robust scale of the residuals from before the fit."
+        )
     if fit.solver == "limit":
         notes.append("The limit of the rounds was solved for directly; no rounds were run in the last stage.")
     if fit.preconditioned:

@@ -22,7 +22,15 @@
 
 #include "rules.h"
 
-enum { ADFL_GAUSSIAN, ADFL_BINOMIAL, ADFL_POISSON, ADFL_GAMMA, ADFL_NEGATIVE_BINOMIAL, ADFL_MULTINOMIAL };
+enum {
+    ADFL_GAUSSIAN,
+    ADFL_BINOMIAL,
+    ADFL_POISSON,
+    ADFL_GAMMA,
+    ADFL_NEGATIVE_BINOMIAL,
+    ADFL_MULTINOMIAL,
+    ADFL_HUBER
+};
 
 typedef struct {
     const char *name;

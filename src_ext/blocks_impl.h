@@ -104,6 +104,12 @@ ADFL_TARGET ADFL_INLINE VEC ADFL_NAME(residual)(const int family, double par, co
         const VEC share = 1.0 / (inverse + par);
         return share - y * (inverse * share);
     }
+    case ADFL_HUBER: {
+        /* eta - y cut to [-par, par]; written so that NaN stays NaN */
+        const VEC r = eta - y;
+        const VEC below = SELECT(r > par, SPLAT(par), r);
+        return SELECT(below < -par, SPLAT(-par), below);
+    }
     default: return eta - y;
     }
 }
@@ -178,7 +184,7 @@ ADFL_TARGET static void ADFL_NAME(residuals)(
     case name: ADFL_NAME(residuals_of)(name, par, y, rows, E, cols); break;
     switch (family) {
         FAMILY(ADFL_GAUSSIAN) FAMILY(ADFL_BINOMIAL) FAMILY(ADFL_POISSON) FAMILY(ADFL_GAMMA)
-        FAMILY(ADFL_NEGATIVE_BINOMIAL)
+        FAMILY(ADFL_NEGATIVE_BINOMIAL) FAMILY(ADFL_HUBER)
     default: ADFL_NAME(softmax_residuals)(y, rows, E, cols, outputs);
     }
 #undef FAMILY

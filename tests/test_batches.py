@@ -46,10 +46,11 @@ def test_products_and_sums_by_client(ragged):
         assert total[m] == ragged.y[low:high].sum()
 
 
-@pytest.mark.parametrize("name", ["gaussian", "binomial", "gamma", "multinomial"])
+@pytest.mark.parametrize("name", ["gaussian", "binomial", "gamma", "multinomial", "huber"])
 def test_each_client_is_what_it_is_alone(ragged, name):
     """A client's numbers do not depend on whom it shares a batch with, nor on where blocks end."""
-    family = Family(name, outputs=2 if name == "multinomial" else 1)
+    huber = {"par": 1.345, "tuning": 1.345} if name == "huber" else {}
+    family = Family(name, outputs=2 if name == "multinomial" else 1, **huber)
     rng = np.random.default_rng(1)
     thetas = rng.normal(size=(ragged.n_clients, 3 * family.outputs)) / 2
     y = rng.integers(0, 3, ragged.n_rows) * 1.0 if name == "multinomial" else rng.gamma(2.0, size=ragged.n_rows)

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import special, stats
+from scipy import integrate, special, stats
 
-from adfl_stats.families import FAMILY_NAMES, Family, resolve_family
+from adfl_stats.families import FAMILY_NAMES, Family, Huber, resolve_family
 
 ALPHA = 0.7
+# Huber's constant and threshold; the normal law behind them has standard deviation K / C.
+C, K = 1.2, 0.9
 FAMILIES = {
     "gaussian": Family("gaussian"),
     "binomial": Family("binomial"),
@@ -18,8 +20,11 @@ FAMILIES = {
     "gamma": Family("gamma"),
     "negativebinomial": Family("negativebinomial", par=ALPHA),
     "multinomial": Family("multinomial", outputs=3),
+    "huber": Family("huber", par=K, tuning=C),
 }
 SINGLE = [name for name in FAMILIES if name != "multinomial"]
+# Those with a counterpart among statsmodels' GLM families.
+GLM = [name for name in SINGLE if name != "huber"]
 
 # The law of y at a linear predictor. The gamma loss is that of shape 1 (dispersion one); other shapes only
 # multiply it.
@@ -29,11 +34,14 @@ LAWS = {
     "poisson": lambda eta: stats.poisson(np.exp(eta)),
     "gamma": lambda eta: stats.gamma(1.0, scale=np.exp(eta)),
     "negativebinomial": lambda eta: stats.nbinom(1.0 / ALPHA, 1.0 / (1.0 + ALPHA * np.exp(eta))),
+    "huber": lambda eta: stats.norm(eta, K / C),
 }
 
 
 def loss(name, eta, y):
-    """Minus the log-likelihood per observation, by scipy."""
+    """Minus the log-likelihood per observation, by scipy; Huber's loss by statsmodels."""
+    if name == "huber":
+        return sm.robust.norms.HuberT(t=K).rho(y - eta)
     if name == "multinomial":
         full = special.log_softmax(np.column_stack([np.zeros(len(eta)), eta]), axis=1)
         return -full[np.arange(len(y)), y.astype(int)]
@@ -78,7 +86,7 @@ def test_loss_is_minus_the_log_likelihood_up_to_a_term_free_of_eta(name):
 # ------------------------------------------------------------------ derivatives
 
 
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", GLM)
 def test_deviance_is_that_of_statsmodels(name):
     rng = np.random.default_rng(3)
     eta = rng.normal(size=400)
@@ -121,7 +129,10 @@ def test_curvature_is_the_second_slope_of_the_loss(name):
 @pytest.mark.parametrize("name", SINGLE)
 def test_information_is_the_mean_curvature(name, eta):
     family, law = FAMILIES[name], LAWS[name](eta)
-    if hasattr(law.dist, "pdf"):
+    if name == "huber":
+        # A jump is hard to integrate over.
+        expected = law.cdf(eta + K) - law.cdf(eta - K)
+    elif hasattr(law.dist, "pdf"):
         expected = law.expect(lambda y: family.curvature(np.full(np.shape(y), eta), np.asarray(y)))
     else:
         y = np.arange(law.ppf(1.0 - 1e-15) + 50.0)
@@ -163,6 +174,28 @@ def test_far_out_everything_stays_a_number(name):
     assert np.isfinite(family.information(eta)).all()
 
 
+@pytest.mark.parametrize("weight", [0.3, 1.0, 4.0])
+def test_the_least_favourable_law_of_huber_is_one_and_has_its_loss(weight):
+    family = FAMILIES["huber"]
+
+    def density(y):
+        return np.exp(family.log_density(np.full(np.shape(y), 0.4), np.asarray(y), np.full(np.shape(y), weight)))
+
+    corners = [0.4 - K, 0.4 + K]
+    assert_allclose(integrate.quad(density, -60.0, 60.0, points=corners, limit=200)[0], 1.0, rtol=1e-9)
+    y = np.linspace(-5.0, 5.0, 31)
+    expected = -weight * loss("huber", 0.4, y) / (K / C) ** 2
+    found = np.log(density(y))
+    assert_allclose(found - found[0], expected - expected[0], atol=1e-10)
+
+
+def test_the_score_of_huber_has_the_variance_that_its_dispersion_says():
+    family, rng = FAMILIES["huber"], np.random.default_rng(5)
+    y, eta = rng.standard_t(3, size=400_000), np.zeros(400_000)
+    variance = family.dispersion_terms(eta, y).mean() * family.information(eta).mean()
+    assert_allclose(variance, np.var(np.clip(y, -K, K)), rtol=1e-3)
+
+
 # ------------------------------------------------------------------ bounds
 
 
@@ -170,6 +203,7 @@ def test_far_out_everything_stays_a_number(name):
     ("family", "bound"),
     [
         (Family("gaussian"), 1.0),
+        (Family("huber", par=K, tuning=C), 1.0),
         (Family("binomial"), 0.25),
         (Family("multinomial", outputs=1), 0.5),
         (Family("multinomial", outputs=4), 0.5),
@@ -223,6 +257,10 @@ def test_the_negative_binomial_never_exceeds_its_largest_curvature(par):
         ("Negative Binomial", Family("negativebinomial", par=1.0)),
         ("negative_binomial", Family("negativebinomial", par=1.0)),
         ("multinomial", Family("multinomial", outputs=3)),
+        ("Huber", Family("huber", tuning=1.345)),
+        (Huber(), Family("huber", tuning=1.345)),
+        (Huber(c=2.0, scale=3.0), Family("huber", par=6.0, tuning=2.0)),
+        (sm.robust.norms.HuberT(t=1.5), Family("huber", tuning=1.5)),
         (sm.families.Gaussian(), Family("gaussian")),
         (sm.families.Binomial(), Family("binomial")),
         (sm.families.Poisson(), Family("poisson")),
@@ -236,7 +274,7 @@ def test_names_and_statsmodels_instances_are_families(given, expected):
     assert resolve_family(given, classes=4) == expected
 
 
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", GLM)
 def test_a_family_and_its_statsmodels_counterpart_agree(name):
     family = FAMILIES[name]
     assert resolve_family(family.statsmodels()) == family
@@ -250,10 +288,31 @@ def test_the_multinomial_names_its_counterpart():
         FAMILIES["multinomial"].statsmodels()
 
 
+def test_huber_names_its_counterpart():
+    with pytest.raises(ValueError, match="its counterpart is RLM with HuberT"):
+        FAMILIES["huber"].statsmodels()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"c": 0.0}, ValueError, r"c is 0; it must lie in \(0, inf\): .* for least squares use family='gaussian'"),
+        ({"c": np.inf}, ValueError, r"c is inf; it must lie in \(0, inf\): .* for least squares use family='gaussian'"),
+        ({"c": "1.345"}, TypeError, r"c must be a number, got '1.345' \(str\): the usual value is 1.345"),
+        ({"c": None}, TypeError, r"c must be a number, got None"),
+        ({"scale": -1.0}, ValueError, r"scale is -1; it must lie in \(0, inf\): leave it out to have it estimated"),
+        ({"scale": [1.0, 2.0]}, TypeError, r"scale must be a number, got \[1.0, 2.0\]"),
+    ],
+)
+def test_constants_of_huber_that_make_no_sense_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Huber(**arguments)
+
+
 AVAILABLE = ", ".join(map(repr, FAMILY_NAMES))
 LINKS = (
     r"gaussian \(identity\), binomial \(logit\), poisson \(log\), gamma \(log\), negativebinomial \(log\), "
-    r"multinomial \(logit\)"
+    r"multinomial \(logit\), huber \(identity\)"
 )
 
 
@@ -265,6 +324,10 @@ LINKS = (
         (None, ValueError, f"family is None; choose one of {AVAILABLE}"),
         (sm.families.Tweedie(var_power=1.5), ValueError, f"Tweedie object at .*choose one of {AVAILABLE}"),
         (sm.families.Poisson, TypeError, r"family is the class Poisson; pass an instance, Poisson\(\)"),
+        (Huber, TypeError, r"family is the class Huber; pass an instance, Huber\(\)"),
+        (sm.robust.norms.HuberT, TypeError, r"family is the class HuberT; pass an instance, HuberT\(\)"),
+        (sm.robust.norms.HuberT(t=-1.0), ValueError, r"c is -1; it must lie in \(0, inf\): the usual value is 1.345"),
+        (sm.robust.norms.TukeyBiweight(), ValueError, f"TukeyBiweight.*; choose one of {AVAILABLE}"),
         (sm.families.Gamma(), ValueError, f"family 'gamma' with the link 'inversepower' .*these are: {LINKS}"),
         (
             sm.families.Binomial(link=sm.families.links.Probit()),
@@ -312,6 +375,7 @@ def test_responses_outside_the_domain_are_refused(name, y, first, count, wanted)
     ("name", "y"),
     [
         ("gaussian", [-1e9, 0.0, 3.5]),
+        ("huber", [-1e9, 0.0, 3.5]),
         ("binomial", [0.0, 0.25, 1.0]),
         ("poisson", [0.0, 2.5, 1e6]),
         ("gamma", [1e-9, 3.0]),

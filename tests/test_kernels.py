@@ -20,6 +20,8 @@ FAMILIES = {
     "negativebinomial": Family("negativebinomial", par=0.7),
     "multinomial-3": Family("multinomial", outputs=3),
     "multinomial-1": Family("multinomial", outputs=1),
+    # Of the residuals of standard normal responses, about every second is beyond this.
+    "huber": Family("huber", par=0.7, tuning=1.345),
 }
 # Codes and parameters; pools too small for theirs are combined as far as they go.
 RULES = {
@@ -80,7 +82,7 @@ def pools(rng, degrees, senders):
 
 
 def response(rng, family, n):
-    if family.name == "gaussian":
+    if family.link == "identity":
         return rng.normal(size=n)
     if family.name == "gamma":
         return rng.gamma(2.0, size=n)
@@ -401,6 +403,15 @@ def test_moved_is_the_longest_move_of_a_client():
     case = make(FAMILIES["binomial"], 5, 3, SIZES["ragged"])
     theta, moved, _ = rounds(_kernels, case, n=1)
     assert_allclose(moved[0], np.linalg.norm(theta - case.theta, axis=2).max(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 17])
+def test_huber_cuts_what_is_infinite_and_keeps_what_is_not_a_number(lanes, size):
+    values = np.resize([np.inf, -np.inf, np.nan, 0.3, -5.0], size)
+    case = make(FAMILIES["huber"], 1, 1, (1,) * size)
+    X, y, *rest = case.loss
+    case = dataclasses.replace(case, loss=(np.ones_like(X), np.zeros_like(y), *rest), theta=values[:, None, None])
+    assert_array_equal(gradient(_kernels, case)[:, 0, 0], np.clip(values, -0.7, 0.7))
 
 
 # ------------------------------------------------------------------ memory of others

@@ -22,7 +22,7 @@ LAYERS = [
     {"_spectrum"},
     {"network", "data", "families", "field_designs", "simulate"},
     {"networks", "_batches", "_conversion", "_reference"},
-    {"_parquet", "diagnostics", "moments"},
+    {"_parquet", "_robust_scale", "diagnostics", "leverage", "moments"},
     {"evaluation"},
     {"problem", "evidence", "clustered"},
     {"accuracy", "solutions"},

@@ -12,11 +12,11 @@ from adfl_stats.limit import limit_preconditioner, limits
 from adfl_stats.problem import Problem
 
 M, P = 12, 4
-FAMILIES = ["gaussian", "binomial", "poisson", "gamma", "negativebinomial", "multinomial"]
+FAMILIES = ["gaussian", "binomial", "poisson", "gamma", "negativebinomial", "multinomial", "huber"]
 
 
 def response(family, eta, rng):
-    if family == "gaussian":
+    if family in ("gaussian", "huber"):
         return eta + rng.normal(size=len(eta))
     if family == "binomial":
         return (rng.random(len(eta)) < 1 / (1 + np.exp(-eta))).astype(float)
@@ -38,9 +38,8 @@ def task(family, seed=3, low=15, high=40, network=None, **columns):
     extra = {name: make(rng, len(y)) for name, make in columns.items()}
     data = ad.ClientData.from_arrays(X, y, np.repeat(np.arange(M), sizes), **extra)
     network = network or ad.networks.erdos_renyi(M, 0.3, seed=5)
-    chosen = Family(
-        family, par=0.5 if family == "negativebinomial" else 0.0, outputs=2 if family == "multinomial" else 1
-    )
+    par = {"negativebinomial": 0.5, "huber": 1.345}.get(family, 0.0)
+    chosen = Family(family, par=par, outputs=2 if family == "multinomial" else 1)
     return Problem(data, network, chosen)
 
 

@@ -168,7 +168,8 @@ class _Scores:
     def __init__(self, problem: Problem, point: Array) -> None:
         self.problem = problem
         self.roots = np.empty((problem.M, problem.P, problem.P))
-        for clients, matrices in problem.curvature(point):
+        # With Huber's loss the observed curvature of a client far from the others is zero, and so would its score be.
+        for clients, matrices in problem.curvature(point, expected=problem.family.name == "huber"):
             self.roots[clients] = roots_of_inverses(matrices)[0] * np.sqrt(problem.data.totals[clients, None, None])
 
     @np.errstate(over="ignore", invalid="ignore")
