@@ -31,6 +31,7 @@ __all__ = [
     "curvature_and_meat",
     "evaluate",
     "majority_misfits",
+    "mean_squares",
     "score_statistics",
 ]
 
@@ -239,7 +240,7 @@ def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) ->
     """
     if family.estimates_scale:
         # Data without noise: what rounding leaves of their residuals must not be weighed against itself.
-        unit = float(np.median(_mean_squares(data))) if family.link == "identity" else 1.0
+        unit = float(np.median(mean_squares(data))) if family.link == "identity" else 1.0
         least = max(ROUNDING**2 * unit, np.finfo(float).tiny)
     else:
         # Where the dispersion should be one, more of it (overdispersed counts, weights of any scale) is allowed for.
@@ -276,7 +277,7 @@ def _largest(curvature: Array) -> Array:
     return np.minimum(np.einsum("ijj->i", curvature), 0.5)
 
 
-def _mean_squares(data: ClientData) -> Array:
+def mean_squares(data: ClientData) -> Array:
     """Return each client's mean square of the (weighted) responses (M,)."""
     found = np.zeros(data.n_clients)
     for batch in batches(data, 1):

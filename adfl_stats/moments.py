@@ -20,6 +20,7 @@ __all__ = [
     "linear_predictors",
     "meat",
     "moments",
+    "own_predictor",
     "scaled",
     "score_statistic",
     "weighted_curvature",
@@ -67,7 +68,7 @@ def moments(data: ClientData, family: Family, thetas: Array, pieces: list[Batch]
     for piece in pieces:
         rows = piece.rows
         X, y, weight = data.X[rows], data.y[rows], data.weights_of(rows)
-        eta = _own_predictor(data, family, thetas, piece)
+        eta = own_predictor(data, family, thetas, piece)
         residual = scaled(family.residual(eta, y), weight).reshape(len(y), -1)
         gradient += piece.cross(residual, X).reshape(C, P)
         hessian += weighted_curvature(piece, X, family.curvature(eta, y), weight)
@@ -101,7 +102,7 @@ def linear_predictors(data: ClientData, family: Family, thetas: Array, rows: sli
     return etas
 
 
-def _own_predictor(data: ClientData, family: Family, thetas: Array, batch: Batch) -> Array:
+def own_predictor(data: ClientData, family: Family, thetas: Array, batch: Batch) -> Array:
     """Return eta on a batch, each client with its row of `thetas`, or all with the only one."""
     if len(thetas) == 1:
         return linear_predictor(data, family, thetas[0], batch.rows)

@@ -1,0 +1,197 @@
+"""The model of clients, fitted: who follows the majority, how much clients differ, who does not fit.
+
+theta_m = theta + u_m with u_m ~ (0, T) for normal clients; a coherent minority shares another parameter; gross
+clients are far away, each in its own direction. The probability of being normal, given the scores of all, is the
+client's weight omega_m in equation (4.1). "Does not fit the majority" is all that it says of a client. The paper's
+normal clients have T = 0; the rest is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adfl_stats.evaluation import mean_squares
+from adfl_stats.problem import Problem
+from adfl_stats.solutions import weighted_solution
+from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores
+from adfl_stats.trust.null import Null, calibrate
+from adfl_stats.trust.resampling import resampled_scores
+from adfl_stats.trust.selection import Candidate, Resample, choose
+from adfl_stats.trust.summaries import Summaries, has_known_dispersion, summarise
+
+__all__ = ["HETEROGENEITY", "ClientModel", "fit_client_model"]
+
+Array = NDArray[np.float64]
+
+HETEROGENEITY = ("auto", "none", "estimate")
+# Passes over the data; in the Gaussian model one serves them all.
+MOST_PASSES = 6
+# A move of the estimate, in its own standard errors, that needs no further pass.
+SMALL_MOVE = 0.05
+# Residuals this small beside the responses are rounding errors.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class ClientModel:
+    """What was found.
+
+    Attributes
+    ----------
+    theta : ndarray (P,)
+        The solution of the estimating equation with the clients' probabilities as weights.
+    weights : ndarray (M,)
+        Probability of being normal.
+    probabilities : ndarray (M, 3)
+        Of being normal, of belonging to a coherent minority, of being gross.
+    spread : ndarray (P, P)
+        T, the covariance of the normal clients' parameters.
+    spread_kind, components : str
+        Which parts the model has.
+    shift : ndarray (P,) or None
+        Of the coherent minority.
+    null : Null
+        What normal clients are held against.
+    summaries : Summaries
+        The clients at `theta`, up to its last small move.
+    scores : ClientScores
+        The same per unit of noise, in units of `units`.
+    units : ndarray (P,)
+        A typical client's standard error of each coefficient.
+    candidates : list of tuple
+        Spread, components and criterion of the models that were compared, the best first.
+    """
+
+    theta: Array
+    weights: Array
+    probabilities: Array
+    spread: Array
+    spread_kind: str
+    components: str
+    shift: Array | None
+    null: Null
+    summaries: Summaries
+    scores: ClientScores
+    units: Array
+    candidates: list[tuple[str, str, float]]
+
+    @property
+    def differ(self) -> bool:
+        """Whether clients differ."""
+        return self.spread_kind != "none"
+
+
+def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto") -> ClientModel:
+    """Fit the model of clients from theta (P,), alternating with the estimate that its weights give.
+
+    Parameters
+    ----------
+    problem : Problem
+        Data and family.
+    theta : ndarray (P,)
+        Where to begin; a robust estimate, or the pooled one.
+    heterogeneity : {"auto", "none", "estimate"}
+        Whether normal clients may differ: where the data say so, never, or always.
+    """
+    data, family = problem.data, problem.family
+    known = has_known_dispersion(data, family)
+    least = 0.0 if family.estimates_scale else 1.0
+    floor = ROUNDING**2 * float(np.median(mean_squares(data))) if family.name == "gaussian" else 0.0
+    summaries, normal = summarise(data, family, theta), np.ones(problem.M, dtype=bool)
+    for _ in range(MOST_PASSES):
+        null = calibrate(summaries, normal, known=known, least=least, floor=floor)
+        scores, units, heard = client_scores(summaries, null)
+        resample = _resampler(problem, theta, summaries, null, normal)
+        candidates = choose(scores, robust_centres(scores), heterogeneity, resample)
+        posterior = np.zeros((problem.M, 3))
+        posterior[:, 2] = 1.0
+        posterior[heard] = _probabilities(candidates)
+        weights = posterior[:, 0]
+        before, theta = theta, weighted_solution(problem, problem.sizes * weights, theta)
+        normal = weights > 0.5
+        move = np.abs((theta - before) / units).max() * np.sqrt(normal.sum())
+        summaries = summaries.moved(theta - before) if problem.quadratic else summarise(data, family, theta)
+        if move < SMALL_MOVE:
+            break
+    best = candidates[0]
+    spread, components = best.words
+    scores, units, _ = client_scores(summaries, null)
+    return ClientModel(
+        theta=theta,
+        weights=weights,
+        probabilities=posterior,
+        spread=best.spread.covariance * np.outer(units, units),
+        spread_kind=spread,
+        components=components,
+        shift=None if best.runs.shifts is None else best.runs.shifts[0] * units,
+        null=null,
+        summaries=summaries,
+        scores=scores,
+        units=units,
+        candidates=[(*one.words, one.criterion) for one in candidates],
+    )
+
+
+def _resampler(problem: Problem, theta: Array, summaries: Summaries, null: Null, normal: NDArray[np.bool_]) -> Resample:
+    """Return how to draw scores of normal clients."""
+
+    def resample(spread: Array, count: int) -> list[ClientScores] | None:
+        units = client_scores(summaries, null)[1]
+        given = spread * np.outer(units, units)
+        drawn = resampled_scores(problem, theta, summaries, null, given, normal, count)
+        if drawn is None:
+            return None
+        return [client_scores(replace(summaries, scores=scores), null)[0] for scores in drawn]
+
+    return resample
+
+
+def client_scores(summaries: Summaries, null: Null) -> tuple[ClientScores, Array, NDArray[np.bool_]]:
+    """Return the scores of the clients that have one, per unit of noise, the coefficients' units and the clients."""
+    heard = summaries.ranks > 0
+    P = summaries.scores.shape[1]
+    noise = np.sqrt(null.dispersions[heard])
+    A, z = summaries.factors[heard] / noise[:, None, None], summaries.scores[heard] / noise[:, None]
+    full = summaries.ranks[heard] == P
+    lower = np.linalg.cholesky(summaries.shape)
+    A[full], z[full] = np.linalg.solve(lower, A[full]), np.linalg.solve(lower, z[full].T).T
+    J = A.transpose(0, 2, 1) @ A
+    typical = np.median(np.diagonal(J, axis1=1, axis2=2), axis=0)
+    largest = np.diagonal(J, axis1=1, axis2=2).max(axis=0)
+    units = 1.0 / np.sqrt(np.where(typical > 1e-6 * largest, typical, largest))
+    scores = ClientScores(
+        slopes=(A.transpose(0, 2, 1) @ z[:, :, None])[:, :, 0] * units,
+        information=J * units[:, None] * units,
+        squares=np.square(z).sum(axis=1),
+        ranks=summaries.ranks[heard].astype(np.float64),
+        df=null.df[heard],
+        log_det=np.zeros(int(heard.sum())),
+    )
+    return scores, units, heard
+
+
+def robust_centres(scores: ClientScores) -> Array:
+    """Return guesses of the normal clients' deviation (R, P): none, and the median of those that know all of it."""
+    here = np.zeros((1, scores.P))
+    full = scores.ranks == scores.P
+    if full.sum() < 3:
+        return here
+    own = np.linalg.solve(scores.information[full], scores.slopes[full][:, :, None])[:, :, 0]
+    return np.vstack([here, np.median(own, axis=0)])
+
+
+def _probabilities(candidates: list[Candidate]) -> Array:
+    """Return the probabilities of normal, coherent and gross (M, 3), averaged over the components given the spread.
+
+    Whether there is a minority at all is uncertain too: models with the spread of the best one count by
+    exp(-criterion / 2), which is to the posterior probability of a model what Schwarz's criterion is.
+    """
+    alike = {one.words: one for one in reversed(candidates) if one.words[0] == candidates[0].words[0]}
+    weights = np.exp(-0.5 * (np.array([one.criterion for one in alike.values()]) - candidates[0].criterion))
+    posterior = sum(
+        weight * one.runs.posteriors[:, 0] for weight, one in zip(weights / weights.sum(), alike.values(), strict=True)
+    )
+    return np.column_stack([posterior[:, NORMAL], posterior[:, COHERENT], posterior[:, GROSS].sum(axis=1)])

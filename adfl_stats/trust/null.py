@@ -1,0 +1,131 @@
+"""How a client that follows the model varies: its noise level, the tails of its score, the shape of its variance.
+
+A client's noise level is its own residual variance, moderated towards that of the others as far as noise levels
+resemble one another (the empirical Bayes variances of Smyth, 2004, Statistical Applications in Genetics 3:3, with
+quartiles in place of moments, so that some abnormal clients do no harm). Residuals are taken about the client's own
+estimate: those about the common one would let a shifted client raise its own scale.
+
+The score statistic Q_m of a client has, in general, the variance
+
+    2 r_m + kappa L_m + 2 r_m^2 / d_m,
+
+with r_m its degrees of freedom, kappa the excess kurtosis of the rows' scores, L_m a sum of squared leverages and d_m
+the degrees of freedom of the noise level. It is held against the F distribution (r_m and nu_m degrees of freedom)
+of that variance: the score is taken as multivariate t.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from adfl_stats.trust.summaries import Summaries
+
+__all__ = ["Null", "calibrate"]
+
+Array = NDArray[np.float64]
+
+# Quartiles of fewer noise levels say nothing of their spread.
+LEAST_CLIENTS = 8
+# Degrees of freedom beyond which t is normal.
+NORMAL = 1e7
+# Noise levels below this share of the median are rounding: data without noise.
+ROUNDING = 1e-20
+
+
+@dataclass(frozen=True, eq=False)
+class Null:
+    """What a client that follows the model is held against.
+
+    Attributes
+    ----------
+    dispersion : float
+        The typical noise level phi; at least one where the family has none to estimate.
+    dispersions : ndarray (M,)
+        Each client's noise level, moderated.
+    prior : float
+        Degrees of freedom that the others' noise levels count for; infinite where all clients share one.
+    kurtosis : float
+        kappa, at least zero.
+    df : ndarray (M,)
+        nu_m, the degrees of freedom of the clients' t distributions.
+    """
+
+    dispersion: float
+    dispersions: Array
+    prior: float
+    kurtosis: float
+    df: Array
+
+
+def calibrate(
+    summaries: Summaries, normal: NDArray[np.bool_], *, known: bool, least: float, floor: float = 0.0
+) -> Null:
+    """Find noise levels, kurtosis and degrees of freedom.
+
+    Parameters
+    ----------
+    summaries : Summaries
+        The clients.
+    normal : ndarray (M,) of bool
+        Those that set the scale.
+    known : bool
+        Whether the dispersion follows from the mean (labels): all noise levels are then one.
+    least : float
+        What the dispersion is at least: one for counts, whose variance can only exceed the family's.
+    floor : float
+        Noise levels below this are rounding.
+    """
+    M, ranks = len(summaries.sizes), np.maximum(summaries.ranks, 1)
+    spare = np.maximum(summaries.sizes - ranks, 0.0)
+    usable = normal & np.isfinite(summaries.dispersions) & (summaries.dispersions > floor)
+    own = np.where(np.isfinite(summaries.dispersions), np.maximum(summaries.dispersions, floor), 0.0)
+    if known or not usable.any():
+        typical, prior = max(least, floor, 0.0 if known else np.finfo(float).tiny), np.inf
+    else:
+        typical, prior = _prior(own[usable], spare[usable])
+        typical = max(typical, least, floor)
+    if np.isinf(prior):
+        levels, share = np.full(M, typical), np.zeros(M)
+        df = np.full(M, np.inf if known else max(float(spare[usable].sum()), 1.0))
+    else:
+        levels = np.maximum((prior * typical + spare * own) / (prior + spare), least)
+        share, df = spare / (prior + spare), prior + spare
+    kurtosis = _kurtosis(summaries, normal, levels)
+    # A score over its own client's noise level has no heavy tails from kurtosis; over the common one it has all.
+    heavy = kurtosis * np.square(1.0 - share) * summaries.expected_peaks / (3.0 * ranks**2)
+    excess = heavy + 2.0 / df
+    return Null(
+        typical, levels, prior, kurtosis, np.minimum(4.0 + (2.0 + 4.0 / ranks) / np.maximum(excess, 1e-12), NORMAL)
+    )
+
+
+def _prior(levels: Array, df: Array) -> tuple[float, float]:
+    """Return the typical noise level and the degrees of freedom it counts for, Smyth's s_0^2 and d_0.
+
+    The logarithm of a noise level with d degrees of freedom has variance psi'(d / 2) about the client's own; what
+    the noise levels vary beyond that is their spread between clients.
+    """
+    pooled = float(df @ levels / df.sum())
+    logs = np.log(levels) - special.digamma(df / 2.0) + np.log(df / 2.0)
+    low, middle, high = np.quantile(logs, (0.25, 0.5, 0.75))
+    beyond = ((high - low) / 1.349) ** 2 - float(np.mean(special.polygamma(1, df / 2.0)))
+    if len(levels) < LEAST_CLIENTS or beyond <= special.polygamma(1, NORMAL):
+        # One level for all: pooled over the clients in the middle, which abnormal ones do not reach.
+        usual = np.abs(logs - middle) <= 3.0 * max(high - low, 1e-8)
+        return float(df[usual] @ levels[usual] / df[usual].sum()) if usual.any() else pooled, np.inf
+    half = optimize.brentq(lambda x: float(special.polygamma(1, np.exp(x))) - beyond, -10.0, np.log(NORMAL))
+    prior = 2.0 * float(np.exp(half))
+    return float(np.exp(middle + special.digamma(prior / 2.0) - np.log(prior / 2.0))), prior
+
+
+def _kurtosis(summaries: Summaries, normal: NDArray[np.bool_], levels: Array) -> float:
+    """Return the excess kurtosis of the rows' scores over the normal clients; light tails are not counted on."""
+    use = normal & (levels > 0.0) & np.isfinite(summaries.peaks)
+    expected = float(summaries.expected_peaks[use].sum())
+    if expected <= 0.0:
+        return 0.0
+    return max(3.0 * float((summaries.peaks[use] / levels[use] ** 2).sum()) / expected - 3.0, 0.0)

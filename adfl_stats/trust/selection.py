@@ -1,0 +1,218 @@
+"""Which parts the model of clients has: a spread, a coherent minority, gross clients; chosen by penalised likelihood.
+
+A model costs twice what its log-likelihood would gain by chance. A variance costs log M, as in Schwarz's criterion. A
+coherent minority, or a direction of spread, is a search over directions, for which that is not what chance gains:
+twice the gain of a coherent minority among clients that share one parameter was below 3 plus the 95 % point of
+chi-square with 2 P degrees of freedom in more than 99 % of simulated data sets (P from 1 to 50, M from 20 to 400;
+``python benchmarks/trust.py``), and this is the price. A direction of spread costs a little less, so that of
+two readings that fit alike the one that accuses nobody is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores, Runs, coherent_runs, gross_runs, normal_run
+from adfl_stats.trust.spread import Spread, excess, fit_spread, next_direction
+
+__all__ = ["Candidate", "choose"]
+
+Array = NDArray[np.float64]
+Resample: TypeAlias = Callable[[Array, int], list[ClientScores] | None]
+
+# Twice the gain in log-likelihood that makes gross clients believable: beyond what chance and heavy tails bring.
+GROSS_PRICE = 15.0
+# What a coherent minority costs beyond the 95 % point of chi-square, and how much less a direction of spread does.
+SEARCH_PRICE, PREFERENCE = 3.0, 8.0
+# Fewer clients cannot show a minority, or a spread.
+LEAST_FOR_MINORITY, LEAST_FOR_SPREAD = 6, 4
+# Mean doubt about the clients (the smaller of the probabilities of normal and not) that calls for a spread to be tried.
+DOUBT = 0.01
+# A coefficient with a smaller test statistic has no spread of its own.
+ACTIVE = 0.5
+MOST_DIRECTIONS = 3
+# Normal clients are more than half; where they are nearly half the model is kept, and the fit warns.
+LEAST_MAJORITY = 0.45
+# A lead below this is checked against data sets of normal clients: so many, and the minority must gain more than
+# their mean and so many standard deviations.
+CHECKED_LEAD, RESAMPLES, DEVIATIONS = 40.0, 20, 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One model: its spread, its components, and twice its negative log-likelihood plus its price."""
+
+    spread: Spread
+    runs: Runs
+    price: float
+
+    @property
+    def criterion(self) -> float:
+        """Smaller is better."""
+        return float(self.price - 2.0 * self.runs.log_likelihoods[0])
+
+    @property
+    def coherent(self) -> bool:
+        """Whether it has a coherent minority."""
+        return self.runs.shifts is not None
+
+    @property
+    def gross(self) -> bool:
+        """Whether it has gross clients."""
+        return bool(self.runs.shares[0, GROSS].any())
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """Its spread and its components in words."""
+        parts = ["normal", *(["coherent"] if self.coherent else []), *(["gross"] if self.gross else [])]
+        return self.spread.name, " + ".join(parts)
+
+
+def price_of(spread: Spread, runs: Runs, M: int) -> float:
+    """Return what a model costs, in units of twice a log-likelihood."""
+    search = minority_price(len(spread.variances))
+    price = spread.n_variances * np.log(M) + spread.n_directions * (search - PREFERENCE)
+    price += search if runs.shifts is not None else 0.0
+    return float(price + (GROSS_PRICE if runs.shares[0, GROSS].any() else 0.0))
+
+
+def minority_price(P: int) -> float:
+    """Return what a coherent minority costs."""
+    return float(SEARCH_PRICE + stats.chi2.ppf(0.95, 2 * P))
+
+
+class _Search:
+    """The candidates so far."""
+
+    def __init__(self, scores: ClientScores, seeds: Array) -> None:
+        self.scores, self.seeds = scores, seeds
+        self.none = Spread.of(scores.P, np.zeros(0, dtype=np.int64))
+        self.candidates: list[Candidate] = []
+
+    def add(self, spread: Spread, runs: Runs) -> Candidate:
+        found = Candidate(spread, runs, price_of(spread, runs, self.scores.M))
+        # What a minority is called normal by does not count; nor does what has overflowed.
+        if runs.majority > LEAST_MAJORITY and np.isfinite(found.criterion):
+            self.candidates.append(found)
+        return found
+
+    def best(self, candidates: list[Candidate] | None = None) -> Candidate:
+        return min(self.candidates if candidates is None else candidates, key=lambda one: one.criterion)
+
+    def components(self, spread: Spread) -> list[Runs]:
+        """Return the runs of every combination of components at a given spread."""
+        marginal = spread.integrated(self.scores)
+        plain = normal_run(marginal)
+        gross = gross_runs(marginal, np.vstack([plain.centres, self.seeds]))
+        found = [plain, gross]
+        if self.scores.M >= LEAST_FOR_MINORITY:
+            begin = np.vstack([plain.centres, gross.centres])
+            found.append(coherent_runs(marginal, begin, gross=False))
+            if 2.0 * (gross.log_likelihoods - plain.log_likelihoods)[0] > GROSS_PRICE:
+                found.append(coherent_runs(marginal, begin, gross=True))
+        return found
+
+    def grow(self, bases: list[Candidate], spread: Spread) -> Candidate:
+        """Add a spread to some models, and other components to the best of these."""
+        grown = [self.add(*fit_spread(self.scores, spread, base.runs)) for base in bases]
+        best = self.best(grown)
+        for runs in self.components(best.spread):
+            kind = (runs.shifts is not None, bool(runs.shares[0, GROSS].any()))
+            if kind != (best.coherent, best.gross):
+                self.add(*fit_spread(self.scores, best.spread, runs))
+        return best
+
+    def simple(self) -> list[Candidate]:
+        """Return the best models without a coherent minority: one without and one with gross clients."""
+        plain = [one for one in self.candidates if not one.coherent]
+        kinds = ([one for one in plain if one.gross == gross] for gross in (False, True))
+        return [self.best(kind) for kind in kinds if kind]
+
+
+def choose(scores: ClientScores, seeds: Array, heterogeneity: str, resample: Resample) -> list[Candidate]:
+    """Fit models of clients and return them, the best first.
+
+    Parameters
+    ----------
+    scores : ClientScores
+        At a common point, in units in which a typical client's information has unit diagonal.
+    seeds : ndarray (S, P)
+        Robust guesses of the normal clients' parameter, as deviations from that point.
+    heterogeneity : {"auto", "none", "estimate"}
+        Whether clients may differ: where the data say so, never, or always.
+    resample : callable
+        Given T (P, P) in the units of `scores` and a number, returns so many sets of scores of normal clients.
+    """
+    search = _Search(scores, seeds)
+    for runs in search.components(search.none):
+        search.add(search.none, runs)
+    best = search.best()
+    spreads = heterogeneity == "estimate" or (heterogeneity == "auto" and _shows_spread(scores, best.runs))
+    if spreads and scores.M >= LEAST_FOR_SPREAD:
+        bases = list({id(one): one for one in (*search.simple(), best)}.values())
+        search.grow(bases, Spread.of(scores.P, np.arange(scores.P), common=True))
+        tests = np.max([excess(scores, base.runs)[0] for base in search.simple()], axis=0)
+        active = np.flatnonzero(tests > ACTIVE) if (tests > ACTIVE).any() else np.array([int(np.argmax(tests))])
+        search.grow(bases, Spread.of(scores.P, active))
+        _add_directions(search)
+    kept = [one for one in search.candidates if heterogeneity != "estimate" or one.spread.factor.shape[1]]
+    kept = _checked(kept or search.candidates, resample)
+    return sorted(kept, key=lambda one: one.criterion)
+
+
+def _checked(candidates: list[Candidate], resample: Resample) -> list[Candidate]:
+    """Raise the price of a coherent minority to what it gains among normal clients, where it leads by little."""
+    best = min(candidates, key=lambda one: one.criterion)
+    rival = min((one for one in candidates if not one.coherent), key=lambda one: one.criterion)
+    if rival.criterion - best.criterion > CHECKED_LEAD or not any(
+        one.coherent and one.criterion < rival.criterion + CHECKED_LEAD for one in candidates
+    ):
+        return candidates
+    sets = resample(rival.spread.covariance, RESAMPLES)
+    if sets is None:
+        return candidates
+    gains = []
+    for scores in sets:
+        marginal = rival.spread.integrated(scores)
+        plain = normal_run(marginal)
+        minority = coherent_runs(marginal, plain.centres, gross=False)
+        gains.append(2.0 * float((minority.log_likelihoods - plain.log_likelihoods)[0]))
+    wanted = float(np.mean(gains) + DEVIATIONS * np.std(gains))
+    more = max(wanted - minority_price(len(rival.spread.variances)), 0.0)
+    return [replace(one, price=one.price + more) if one.coherent else one for one in candidates]
+
+
+def _add_directions(search: _Search) -> None:
+    """Add directions of spread to the best models for as long as that pays."""
+    for _ in range(min(MOST_DIRECTIONS, search.scores.P - 1)):
+        best = search.best()
+        for base in {id(one): one for one in (best, *search.simple())}.values():
+            direction = next_direction(base.spread.integrated(search.scores), base.runs)
+            wider = replace(base.spread, directions=np.column_stack([base.spread.directions, direction]))
+            search.add(*fit_spread(search.scores, wider, base.runs))
+        if search.best() is best:
+            break
+
+
+def _shows_spread(scores: ClientScores, runs: Runs) -> bool:
+    """Return whether the best model without a spread leaves any, or doubts too many clients."""
+    posterior = runs.posteriors[:, 0]
+    normal = posterior[:, NORMAL]
+    if np.minimum(normal, 1.0 - normal).mean() > DOUBT:
+        return True
+    tests, matrix = excess(scores, runs)
+    # Half of the tests are negative without a spread: the sum of squares of the others has mean P / 2, variance 5 P / 4.
+    if np.square(np.maximum(tests, 0.0)).sum() > 0.5 * scores.P + 1.65 * np.sqrt(1.25 * scores.P):
+        return True
+    count = float(posterior[:, [NORMAL, COHERENT]].sum())
+    values, vectors = np.linalg.eigh(scores.information.mean(axis=0))
+    standard = vectors / np.sqrt(np.maximum(values, 1e-10 * values[-1]))
+    largest = float(np.linalg.eigvalsh(standard.T @ matrix @ standard / count)[-1])
+    # Beyond the largest eigenvalue that chance brings (Marchenko and Pastur), with room for its own error.
+    return largest > 1.1 * ((1.0 + np.sqrt(scores.P / count)) ** 2 - 1.0)

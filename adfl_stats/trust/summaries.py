@@ -1,0 +1,145 @@
+"""What the model of clients needs of each client at a common point: score, information, dispersion, tails.
+
+With s_m the score of client m at theta (minus the sum over its rows of the loss's gradient) and J_m its information,
+the client's own estimate is one scoring step away, theta + J_m^+ s_m: exactly in the Gaussian model, to first order
+in the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adfl_stats._algebra import roots_of_inverses
+from adfl_stats._batches import Batch, whole_clients
+from adfl_stats.data import ClientData
+from adfl_stats.families import Family
+from adfl_stats.moments import moments, own_predictor, scaled
+
+__all__ = ["Summaries", "has_known_dispersion", "summarise"]
+
+Array = NDArray[np.float64]
+
+ROWS_A_PARAMETER = 50.0
+
+
+@dataclass(frozen=True, eq=False)
+class Summaries:
+    """The clients at a common theta. Rows beyond a client's rank are zero.
+
+    Attributes
+    ----------
+    scores : ndarray (M, P)
+        L_m^-1 s_m, the score in coordinates in which the information is the identity, J_m = L_m L_m'.
+    factors : ndarray (M, P, P)
+        L_m'; the score of a client with parameter theta + d has mean `factors` d in these coordinates.
+    ranks : ndarray (M,)
+        Rank of J_m; 0 for a client whose numbers overflow.
+    sizes : ndarray (M,)
+        Rows.
+    dispersions : ndarray (M,)
+        Mean squared Pearson residual: about the client's own estimate with n_m - rank in the divisor, so that a
+        shift of the client does not inflate it; about theta where the family's dispersion is known. NaN for clients
+        with too few rows to say.
+    shape : ndarray (P, P)
+        Mean, over the rows of clients of full rank, of the variance of `scores` as the squared residuals have it,
+        over the client's dispersion: the identity where the family's variance function holds.
+    expected_peaks, peaks : ndarray (M,)
+        With e_i the quadratic form of row i's score in J_m^+: what the sum of e_i^2 would be for normal scores, and
+        what it is (times the dispersion squared). They give the variance of the score statistic.
+    """
+
+    scores: Array
+    factors: Array
+    ranks: NDArray[np.int64]
+    sizes: Array
+    dispersions: Array
+    shape: Array
+    expected_peaks: Array
+    peaks: Array
+
+    def moved(self, step: Array) -> Summaries:
+        """Return the summaries at theta + step, where the information is the same everywhere (Gaussian)."""
+        return replace(self, scores=self.scores - self.factors @ step)
+
+
+def has_known_dispersion(data: ClientData, family: Family) -> bool:
+    """Return whether a row's variance follows from its mean: labels, unless they are shares with weights."""
+    return family.name in ("binomial", "multinomial") and data.row_weights is None
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def summarise(data: ClientData, family: Family, theta: Array) -> Summaries:
+    """Summarise every client at theta (P,), in one pass over the data and a second over each batch of it."""
+    P = len(theta)
+    known = has_known_dispersion(data, family)
+    parts: dict[str, list[Array]] = {}
+    shape, counted = np.zeros((P, P)), 0.0
+    for pieces in whole_clients(data, P):
+        at = pieces[0].clients
+        total, sizes = data.totals[at], data.sizes[at].astype(np.float64)
+        sums = moments(data, family, theta[None], pieces)
+        J = total[:, None, None] * sums.information
+        roots, ranks = roots_of_inverses(J)
+        lost = ~(np.isfinite(roots).all(axis=(1, 2)) & np.isfinite(sums.gradient).all(axis=1))
+        roots[lost], J[lost], ranks[lost] = 0.0, 0.0, 0
+        gradient = np.where(lost[:, None], 0.0, sums.gradient)
+        scores = -(total[:, None] * gradient)[:, None, :] @ roots
+        own = np.zeros((len(sizes), P)) if known else (roots @ scores.transpose(0, 2, 1))[:, :, 0]
+        rows = _rows(data, family, theta + own, pieces, roots, meats=not known)
+        spare = np.where(lost, 0.0, sizes - (0 if known else ranks))
+        dispersion = np.where(spare > 0, rows["squares"] / np.maximum(spare, 1.0), np.nan)
+        # Residuals about a client's own estimate are too small by its parameters' share of the rows.
+        short = np.where(spare > 0, sizes / np.maximum(spare, 1.0), 0.0)
+        member = (ranks == P) & (spare > 0) & (dispersion > 0)
+        if not known and member.any():
+            weight = np.where(member, sizes * short / np.where(member, dispersion, 1.0), 0.0)
+            shape += np.tensordot(weight, np.where(member[:, None, None], rows["meats"], 0.0), 1)
+            counted += float(sizes[member].sum())
+        for name, value in {
+            "scores": scores[:, 0],
+            "factors": (J @ roots).transpose(0, 2, 1),
+            "ranks": ranks,
+            "sizes": sizes,
+            "dispersions": dispersion,
+            "expected_peaks": rows["expected"],
+            "peaks": rows["peaks"] * short**2,
+        }.items():
+            parts.setdefault(name, []).append(value)
+    # Fewer rows than this for each of its entries say less of the shape than the family's variance function.
+    reliable = counted >= ROWS_A_PARAMETER * P
+    return Summaries(
+        shape=shape / counted if reliable else np.eye(P),
+        **{name: np.concatenate(values) for name, values in parts.items()},
+    )
+
+
+def _rows(
+    data: ClientData, family: Family, thetas: Array, pieces: list[Batch], roots: Array, *, meats: bool
+) -> dict[str, Array]:
+    """Return sums over the rows of each client at its own row of `thetas`: squared residuals, peaks, whitened meats."""
+    C, P, _ = roots.shape
+    out = {"squares": np.zeros(C), "expected": np.zeros(C), "peaks": np.zeros(C)}
+    if meats:
+        out["meats"] = np.zeros((C, P, P))
+    by_output = roots.reshape(C, family.outputs, -1, P)
+    common = thetas[:1] if (thetas == thetas[0]).all() else None
+    for piece in pieces:
+        rows = piece.rows
+        X, y, weight = data.X[rows], data.y[rows], data.weights_of(rows)
+        eta = own_predictor(data, family, thetas if common is None else common, piece)
+        residual = scaled(family.residual(eta, y), weight).reshape(len(y), -1)
+        information = (weight * family.information(eta).T).T.reshape(len(y), family.outputs, family.outputs)
+        along = [piece.times(X, by_output[:, j]) for j in range(family.outputs)]
+        gram = np.stack([[np.einsum("ij,ij->i", z, other) for other in along] for z in along], axis=-1)
+        share = information @ gram.transpose(1, 2, 0)
+        normal = np.square(np.einsum("ijj->i", share)) + 2.0 * np.einsum("ijk,ikj->i", share, share)
+        scores = np.add.reduce([r[:, None] * z for r, z in zip(residual.T, along, strict=True)])
+        out["squares"] += piece.sums(weight * family.dispersion_terms(eta, y))
+        out["expected"] += piece.sums(normal)
+        out["peaks"] += piece.sums(np.square(np.einsum("ij,ij->i", scores, scores)))
+        if meats:
+            out["meats"] += piece.cross(scores, scores)
+    return out
