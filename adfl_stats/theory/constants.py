@@ -263,6 +263,8 @@ def _abnormal_gradients(
     """Return what is said of flat_m = E_m grad l(theta_0) over the abnormal clients."""
     found = fit.evaluation
     gradients = found.gradients
+    # A client whose numbers overflow has none.
+    mask = mask & np.isfinite(found.scores)
     if truth is not None:
         gradients = (
             gradients + (truth - fit.theta.mean(axis=0)) @ pooled
