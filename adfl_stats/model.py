@@ -269,8 +269,8 @@ class DecentralizedGLM:
         if not isinstance(res, Results):
             raise TypeError(f"res is a {type(res).__name__}; pass the results of a fit of this model")
         with one_blas_thread():
-            aside = np.isinf(res._fit.evaluation.scores).any()
-            return rates_of(self._problem(self.network, self._without_overflow if aside else self.data), res._fit)
+            data = self._without_overflow if res._fit.set_aside.any() else self.data
+            return rates_of(self._problem(self.network, data), res._fit)
 
     def advise(self, tolerance: float = 0.05, method: Method | None = None) -> Advice:
         """Recommend a step and a number of rounds, and say what holds them up and what a repair would save.

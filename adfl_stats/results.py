@@ -282,7 +282,7 @@ class Results:
         return pd.DataFrame(
             {
                 "n": fit.sizes,
-                "gradient": np.where(np.isinf(fit.evaluation.scores), np.inf, norms),
+                "gradient": np.where(fit.set_aside, np.inf, norms),
                 "score": fit.evaluation.scores,
                 "df": fit.evaluation.ranks,
                 "p_value": screened["p_value"].to_numpy(),

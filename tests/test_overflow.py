@@ -136,8 +136,17 @@ def test_it_is_flagged_in_every_table(res, tmp_path):
 
 
 def test_theory_and_rates_do_without_it(poisson, res):
-    assert "nan" not in str(res.check())
+    X, _, client = enlarged("poisson", 1000.0)
+    report = res.check().to_frame()
+    mean = np.exp(X[client != 7] @ res.params.to_numpy())
+    each = [
+        np.linalg.eigvalsh(x.T * m @ x / N)[0]
+        for x, m in zip(X[client != 7].reshape(-1, N, 4), mean.reshape(-1, N), strict=True)
+    ]
+    [found] = report.loc[report.index.isin(["lambda_min"]) | report.eq("lambda_min").any(axis=1), "value"]
+    assert_allclose(found, min(each), rtol=1e-9)
     assert np.isfinite(poisson.rates(res).exact)
+    assert np.isfinite(poisson.rates(res).bound)
 
 
 def test_methods_that_give_it_no_weight_work(poisson, res):
