@@ -51,7 +51,7 @@ def overflowing_clients(problem: Problem, extremes: Extremes) -> Mask:
     if 2 * int(vast.sum()) >= problem.M:
         raise ValueError(
             f"the numbers of {int(vast.sum())} of {problem.M} clients overflow: {listing(problem.data.labels[vast])}. "
-            "At least half of the clients must have numbers that can be computed with; bring the columns to other units"
+            "More than half of the clients must have numbers that can be computed with; change the units of the columns"
         )
     return vast
 
