@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -49,6 +50,8 @@ class ClientData:
         How a frame becomes `X`, for predictions.
     n_dropped : int
         Rows left out because of missing values (``missing="drop"``).
+    set_aside : ndarray (M,) of bool or None
+        Clients whose rows are zeros here and count for nothing; see `setting_aside`.
     """
 
     X: Array
@@ -63,6 +66,7 @@ class ClientData:
     classes: tuple[Any, ...] | None = None
     spec: Any = None
     n_dropped: int = 0
+    set_aside: NDArray[np.bool_] | None = None
 
     @classmethod
     def from_arrays(
@@ -249,6 +253,38 @@ class ClientData:
         """Return the observation weights of some rows, ones where none were given."""
         return np.ones_like(self.y[rows]) if self.row_weights is None else self.row_weights[rows]
 
+    @cached_property
+    def counted(self) -> NDArray[np.bool_]:
+        """The clients that are not set aside."""
+        return np.ones(self.n_clients, dtype=bool) if self.set_aside is None else ~self.set_aside
+
+    def setting_aside(self, clients: NDArray[np.bool_]) -> ClientData:
+        """Return the same data with zeros for the rows of some clients (M,), whose numbers nobody can compute with.
+
+        Their gradients and curvatures are then zero, and every pass over the data has finite numbers. X is copied;
+        a memory map is opened anew instead, and only the pages of these clients take memory.
+        """
+        X, y = _changeable(self.X), _changeable(self.y)
+        shift = None if self.shift is None else _changeable(self.shift)
+        weights = None if self.row_weights is None else _changeable(self.row_weights)
+        # A response of another client is in the family's domain.
+        response = float(self.y[self.offsets[np.argmin(clients)]])
+        for m in np.flatnonzero(clients):
+            rows = slice(*self.offsets[m : m + 2])
+            X[rows], y[rows] = 0.0, response
+            if shift is not None:
+                shift[rows] = 0.0
+            if weights is not None:
+                weights[rows] = 1.0
+        return replace(
+            self,
+            X=_frozen(X),
+            y=_frozen(y),
+            shift=None if shift is None else _frozen(shift),
+            row_weights=None if weights is None else _frozen(weights),
+            set_aside=_frozen(clients),
+        )
+
     def blocks(self, m: int) -> Iterator[slice]:
         """Yield slices of client m's rows, small enough for temporary arrays beside a memory map."""
         for low in range(int(self.offsets[m]), int(self.offsets[m + 1]), BLOCK_ROWS):
@@ -330,6 +366,18 @@ def _positive(value: Any, name: str, n: int) -> Array:
 def _of_length(found: Array, name: str, n: int) -> Array:
     if len(found) != n:
         raise ValueError(f"{name} has {len(found)} entries, X has {n} rows; they must agree")
+    return found
+
+
+def _changeable(array: Array) -> Array:
+    """Return a copy; of a memory map a private one, whose pages are copied only where they are written to."""
+    root: Any = array
+    while isinstance(root, np.ndarray) and not isinstance(root.base, mmap.mmap):
+        root = root.base
+    if not isinstance(root, np.memmap) or root.filename is None or not Path(root.filename).exists():
+        return array.copy()
+    begin = root.offset + array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    found: Array = np.memmap(root.filename, np.float64, "c", begin, array.shape).view(np.ndarray)
     return found
 
 

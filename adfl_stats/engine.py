@@ -252,7 +252,7 @@ def _cautiously(problem: Problem, start: Array, steps: ClientSteps, scheme: Sche
 
     The bound behind the first step is only local for the Poisson and the gamma.
     """
-    metric, curvatures = problem.coordinates(start.mean(axis=0))
+    metric, curvatures = problem.coordinates(start.mean(axis=0), steps.weights)
     step = scheme.caution * safe_step(steps.factors, curvatures)
     schedules: dict[str, Callable[[_Loop, Plan], bool]] = {
         "cut": partial(_constant_and_cut, metric=metric),

@@ -50,7 +50,7 @@ class Evaluation:
     gradients : ndarray (M, P)
         Each client's mean gradient.
     scores : ndarray (M,)
-        Rao's score statistic of each client, n_m g' I_m^+ g / phi.
+        Rao's score statistic of each client, n_m g' I_m^+ g / phi; infinite for clients that are set aside.
     ranks : ndarray (M,)
         Rank of each client's information: the degrees of freedom of its score statistic.
     hessian, information : ndarray (P, P)
@@ -106,6 +106,7 @@ def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> 
             row_meat += meat(data.X[rows], scaled(residual, weight))
         model_meat += np.tensordot(share**2 / data.totals[at], found.information, 1)
     noise, *tails = client_tails(data, family, theta, gradients, most)
+    raw_scores[~data.counted], ranks[~data.counted] = np.inf, P
     return Evaluation(
         gradients=gradients,
         scores=raw_scores / _typical_dispersion(data, family, dispersions),
@@ -211,6 +212,7 @@ def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[A
         found = moments(data, family, thetas if len(thetas) == 1 else thetas[at], pieces)
         raw[at], ranks[at] = score_statistic(found, data.totals[at])
         dispersions[at] = found.dispersion
+    raw[~data.counted], ranks[~data.counted] = np.inf, thetas.shape[1]
     return raw / _typical_dispersion(data, family, dispersions), ranks
 
 
@@ -240,12 +242,12 @@ def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) ->
     """
     if family.estimates_scale:
         # Data without noise: what rounding leaves of their residuals must not be weighed against itself.
-        unit = float(np.median(mean_squares(data))) if family.link == "identity" else 1.0
+        unit = float(np.median(mean_squares(data)[data.counted])) if family.link == "identity" else 1.0
         least = max(ROUNDING**2 * unit, np.finfo(float).tiny)
     else:
         # Where the dispersion should be one, more of it (overdispersed counts, weights of any scale) is allowed for.
         least = 1.0
-    return max(float(np.median(dispersions)), least)
+    return max(float(np.median(dispersions[data.counted])), least)
 
 
 def curvature_matrices(

@@ -40,7 +40,7 @@ LEAST_VARIANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """One entry a client; quadratic forms are per unit of dispersion.
+    """One entry a client; quadratic forms are per unit of dispersion, infinite for clients that are set aside.
 
     Attributes
     ----------
@@ -108,7 +108,14 @@ def gather_evidence(
             _without(found.hessian, alone[at] * total, clients, rest) if smooth else np.full((len(total), P), np.nan)
         )
         parts.append(part)
-    return Evidence(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    gathered = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if data.set_aside is not None:
+        # Nothing can be said for a client whose numbers overflow; its residuals are no one's scale.
+        gathered["dispersion"][data.set_aside] = np.median(gathered["dispersion"][data.counted])
+        gathered["rank"][data.set_aside] = P
+        for name in ("statistic", "mirror"):
+            gathered[name][data.set_aside] = np.inf
+    return Evidence(**gathered)
 
 
 def _quadratic_forms(s: Array, JF: Array, roots: Array, ranks: NDArray[np.int64], C: Array) -> dict[str, NDArray[Any]]:

@@ -103,6 +103,11 @@ class Fit:
         return self.method in WEIGHTED and "attack" not in self.details
 
     @property
+    def set_aside(self) -> NDArray[np.bool_]:
+        """The clients whose numbers overflow, and which have no weight."""
+        return np.asarray(np.isinf(self.evaluation.scores) & (self.weights == 0.0))
+
+    @property
     def trusted(self) -> NDArray[np.bool_]:
         """The clients that are not down-weighted."""
         return trusted_by(self.weights)

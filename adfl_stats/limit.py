@@ -87,7 +87,7 @@ def settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, la
         return iterate(problem, start, steps, plan, label=label)
     metric = None
     if plan.step is None:
-        metric, curvatures = problem.coordinates(start.mean(axis=0))
+        metric, curvatures = problem.coordinates(start.mean(axis=0), steps.weights)
         step = safe_step(steps.factors, curvatures)
     else:
         step = plan.step

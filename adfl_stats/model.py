@@ -8,11 +8,12 @@ import threading
 import warnings
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from adfl_stats import diagnostics
@@ -23,14 +24,15 @@ from adfl_stats.attacks import Attack
 from adfl_stats.clustered import gather_clustered
 from adfl_stats.data import ClientData
 from adfl_stats.engine import Plan, Run
-from adfl_stats.errors import ConvergenceWarning, NetworkWarning
+from adfl_stats.errors import ConditionWarning, ConvergenceWarning, NetworkWarning
 from adfl_stats.evaluation import evaluate
 from adfl_stats.evidence import gather_evidence
 from adfl_stats.families import Family, resolve_family
 from adfl_stats.fit import Fit, Start, goodness
-from adfl_stats.methods import ADFL, Method, Outcome
-from adfl_stats.network import Network
-from adfl_stats.problem import Problem
+from adfl_stats.methods import ADFL, DFL, Method, Outcome
+from adfl_stats.network import LEAST_INFLUENCE, Network
+from adfl_stats.overflow import overflowing_clients
+from adfl_stats.problem import OVERFLOW_ADVICE, Problem, overflow_error
 from adfl_stats.results import Results
 from adfl_stats.theory.advice import Advice, advise_on
 from adfl_stats.theory.rates import Rates, rates_of
@@ -83,15 +85,18 @@ class DecentralizedGLM:
         self.network = _matched(network, data)
         self.data, self.family = _with_family(data, family)
         with one_blas_thread():
-            diagnostics.check_design(self.data)
+            found = diagnostics.survey(self.data)
+            diagnostics.check_design(self.data, found.gram)
             if self.family.name == "huber" and self.family.par == 0.0:
                 sigma = robust_scale(self.data)
                 self.family = replace(self.family, par=self.family.tuning * sigma)
-            diagnostics.warn_of_clients(self.data, self.family)
-        self._warn_of_network()
+            diagnostics.warn_of_clients(self.data, self.family, found.extremes)
+            self._said = diagnostics.warn_of_copies(self.data, found.hashes)
+        self._extremes = found.extremes
+        self._said += self._warn_of_network()
 
-    def _warn_of_network(self) -> None:
-        """Warn of groups that never hear of one another, and of clients that nobody hears."""
+    def _warn_of_network(self) -> list[str]:
+        """Warn of groups that never hear of one another, and of clients that (nearly) nobody hears."""
         groups = len(self.network.closed_groups)
         unheard = self.network.unheard
         if groups > 1:
@@ -108,6 +113,50 @@ class DecentralizedGLM:
                 NetworkWarning,
                 stacklevel=3,
             )
+        shares = self.network.n_clients * self.network.influence.to_numpy()
+        hardly = self.network.labels[(shares > 0.0) & (shares < LEAST_INFLUENCE)]
+        if not len(hardly):
+            return []
+        said = (
+            f"{len(hardly)} client(s) are hardly heard, with an influence M pi_m below {LEAST_INFLUENCE:g}: "
+            f"{listing(hardly)}. Their data count for little, even with balanced steps; let more clients listen to "
+            "them, or reweight the network with net.balanced() or net.metropolis()"
+        )
+        warnings.warn(said, NetworkWarning, stacklevel=3)
+        return [said]
+
+    @cached_property
+    def _overflowing(self) -> NDArray[np.bool_]:
+        """The clients whose numbers overflow where the others agree; found when they first matter."""
+        return overflowing_clients(self._problem(self.network), self._extremes)
+
+    @cached_property
+    def _without_overflow(self) -> ClientData:
+        return self.data.setting_aside(self._overflowing) if self._overflowing.any() else self.data
+
+    def _data_for(self, method: Method) -> ClientData:
+        """Return the data that a method works on: without clients whose numbers overflow, if it can do without them."""
+        if getattr(method, "sets_aside", False):
+            return self._without_overflow
+        if hasattr(method, "ignored"):
+            ignored = method.ignored(self.data.labels)
+            if ignored.any() and not (self._overflowing & ~ignored).any():
+                return self._without_overflow
+        if self._extremes.vast.any():
+            raise overflow_error(self.data.labels[self._extremes.vast])
+        return self.data
+
+    def _warn_of_overflow(self, data: ClientData) -> list[str]:
+        """Name the clients that are set aside."""
+        if data.set_aside is None:
+            return []
+        aside = data.labels[data.set_aside]
+        said = (
+            f"{len(aside)} client(s) were set aside with weight 0, because their numbers overflow where the others "
+            f"agree: {listing(aside)}. {OVERFLOW_ADVICE}"
+        )
+        warnings.warn(said, ConditionWarning, stacklevel=3)
+        return [said]
 
     @classmethod
     def from_formula(
@@ -196,11 +245,14 @@ class DecentralizedGLM:
             attack=attack,
         )
         team = default_threads() if threads is None else whole_number(threads, "threads", 1)
-        problem = Problem(self.data, self.network, self.family, self.weighting, team)
+        with one_blas_thread():
+            data = self._data_for(method)
+        said = self._said + (self._warn_of_overflow(data) if getattr(method, "sets_aside", False) else [])
+        problem = Problem(data, self.network, self.family, self.weighting, team)
         with one_blas_thread():
             outcome = method.estimate(problem, plan)
-            found = _gather(problem, method.name, outcome, plan)
-        return Results(found, self.data if keep_data else None)
+            found = _gather(problem, method.name, outcome, plan, said)
+        return Results(found, data if keep_data else None)
 
     def rates(self, res: Results) -> Rates:
         """Measure how fast a fit of this model by `DFL` or `ADFL` converges, and what rounds cannot remove.
@@ -223,7 +275,8 @@ class DecentralizedGLM:
         if not isinstance(res, Results):
             raise TypeError(f"res is a {type(res).__name__}; pass the results of a fit of this model")
         with one_blas_thread():
-            return rates_of(self._problem(self.network), res._fit)
+            data = self._without_overflow if res._fit.set_aside.any() else self.data
+            return rates_of(self._problem(self.network, data), res._fit)
 
     def advise(self, tolerance: float = 0.05, method: Method | None = None) -> Advice:
         """Recommend a step and a number of rounds, and say what holds them up and what a repair would save.
@@ -239,10 +292,11 @@ class DecentralizedGLM:
             they count: after a fit, ``DFL(weights=res.client_weights)`` asks for its own weights.
         """
         with one_blas_thread():
-            return advise_on(self._problem, self.network, method, tolerance)
+            data = self._data_for(DFL() if method is None else method)
+            return advise_on(partial(self._problem, data=data), self.network, method, tolerance)
 
-    def _problem(self, network: Network) -> Problem:
-        return Problem(self.data, network, self.family, self.weighting, default_threads())
+    def _problem(self, network: Network, data: ClientData | None = None) -> Problem:
+        return Problem(self.data if data is None else data, network, self.family, self.weighting, default_threads())
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
@@ -269,7 +323,7 @@ def default_threads() -> int:
     return min(8, len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
-def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
+def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: list[str]) -> Fit:
     """Evaluate the estimate once more over the data and put together what results need."""
     data, family, network = problem.data, problem.family, problem.network
     params, steps = outcome.theta.mean(axis=0), outcome.steps
@@ -286,7 +340,9 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan) -> Fit:
     trace = pd.concat([pd.DataFrame(run.trace).assign(run=k) for k, run in enumerate(outcome.runs)], ignore_index=True)
     return Fit(
         method=name,
-        details=outcome.details | ({} if plan.attack is None else {"attack": type(plan.attack).__name__}),
+        details=outcome.details
+        | ({} if plan.attack is None else {"attack": type(plan.attack).__name__})
+        | ({"warnings": said} if said else {}),
         family=family,
         network=network,
         theta=outcome.theta,

@@ -94,6 +94,9 @@ class OracleComparison:
 def compare_with_oracle(fit: Fit, data: ClientData | None, abnormal: Any) -> OracleComparison:
     """Set a fit beside the oracle; see `Results.oracle`."""
     data = _checked(fit, data)
+    if fit.set_aside.any() and data.set_aside is None:
+        # Numbers that overflow count for no estimate.
+        data = data.setting_aside(fit.set_aside)
     normal = ~abnormal_mask(abnormal, fit.labels)
     params, family = fit.theta.mean(axis=0), fit.family
     oracle = pooled_estimate(data, family, normal, params)

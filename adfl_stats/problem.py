@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from scipy import linalg
 
 from adfl_stats import _kernels
 from adfl_stats._algebra import inverse
-from adfl_stats._batches import MATRIX_ENTRIES, batches, row_blocks
+from adfl_stats._batches import MATRIX_ENTRIES, batches, row_blocks, row_clients
 from adfl_stats._robust_scale import robust_regression
 from adfl_stats._validation import listing
 from adfl_stats.data import ClientData
@@ -21,9 +22,26 @@ from adfl_stats.families import Family
 from adfl_stats.moments import column_sizes
 from adfl_stats.network import LEAST_INFLUENCE, Network
 
-__all__ = ["ClientSteps", "Problem"]
+__all__ = ["ClientSteps", "Problem", "overflow_error"]
 
 Array = NDArray[np.float64]
+
+# Clients without trust may make up this much of the pooled curvature in a direction.
+FOREIGN = 0.9
+# A pool of unit diagonal with a smaller eigenvalue has no inverse to speak of.
+SINGULAR = 1e-14
+OVERFLOW_ADVICE = (
+    "Their covariates, responses or offsets are far larger than the others'; bring them to the same units, or leave "
+    "these clients out"
+)
+
+
+def overflow_error(labels: Sequence[Any]) -> ValueError:
+    """Return the error of a method that trusts everybody."""
+    return ValueError(
+        f"the numbers of {len(labels)} client(s) overflow where the others agree: {listing(labels)}. {OVERFLOW_ADVICE}"
+        "; ad.ADFL() sets them aside"
+    )
 
 
 @dataclass(frozen=True)
@@ -101,12 +119,13 @@ class Problem:
         Parameters
         ----------
         weights : ndarray (M,)
-            omega_m.
+            omega_m; clients that are set aside have none.
         balance : bool
             Divide each client's step by its influence M pi_m, so that the network solves the plain
             sum of equations also where SE(W) is not zero. No step grows more than fifty times: a
             client that is hardly heard would otherwise force tiny steps on all.
         """
+        weights = np.where(self.data.counted, weights, 0.0)
         factors = weights * self.sizes
         if balance:
             factors = factors / np.maximum(self.influence, LEAST_INFLUENCE)
@@ -184,27 +203,49 @@ class Problem:
             theta[:, column] = self._log_means() / value
         return theta
 
-    def coordinates(self, theta: Array) -> tuple[Array, Array]:
+    def coordinates(self, theta: Array, weights: Array | None = None) -> tuple[Array, Array]:
         """Return a common preconditioner at theta (P,) and the clients' largest curvatures seen in it.
 
         The preconditioner (p, p) is the inverse of the pooled bound on the curvature. Families whose
         bound does not depend on theta have both computed once.
+
+        Parameters
+        ----------
+        theta : ndarray (P,)
+            Where a run begins.
+        weights : ndarray (M,), optional
+            omega_m. Clients without trust are left out of the pool where they make up most of it in some direction:
+            coordinates of theirs would slow the others down.
         """
         if self._coordinates is None or not self.family.has_global_bound:
-            pooled, finite = np.zeros((self.p, self.p)), np.ones(self.M, dtype=bool)
-            with np.errstate(over="ignore", invalid="ignore"):
-                for clients, matrices in curvature_matrices(self.data, self.family, theta, bound=True):
-                    pooled += np.tensordot(self.sizes[clients] / self.M, matrices, 1)
-                    finite[clients] = np.isfinite(matrices).all(axis=(1, 2))
-            if not finite.all():
-                raise ValueError(
-                    f"the numbers of {int((~finite).sum())} client(s) overflow where the others agree: "
-                    f"{listing(self.data.labels[~finite])}. Their covariates are far larger than the others'; bring "
-                    "them to the same units, or leave these clients out"
-                )
-            metric = inverse(pooled)
-            self._coordinates = metric, self.curvatures(theta, linalg.cholesky(metric, lower=True))
-        return self._coordinates
+            self._coordinates = self._pooled_coordinates(theta, np.ones(self.M))
+        if weights is None:
+            return self._coordinates
+        # In these coordinates the pool is the identity, and this bounds what the clients without trust add to it.
+        trust = weights / weights.max()
+        if float(self.sizes @ ((1.0 - trust) * self._coordinates[1])) <= FOREIGN * self.M:
+            return self._coordinates
+        try:
+            return self._pooled_coordinates(theta, trust)
+        except linalg.LinAlgError:
+            # The trusted clients do not identify all coefficients. They are named where standard errors are computed.
+            return self._coordinates
+
+    def _pooled_coordinates(self, theta: Array, weights: Array) -> tuple[Array, Array]:
+        """Return the coordinates in which the bound on the curvature, pooled with weights, is the identity."""
+        pooled, finite = np.zeros((self.p, self.p)), np.ones(self.M, dtype=bool)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for clients, matrices in curvature_matrices(self.data, self.family, theta, bound=True):
+                pooled += np.tensordot(weights[clients] * self.sizes[clients] / self.M, matrices, 1)
+                finite[clients] = np.isfinite(matrices).all(axis=(1, 2))
+        if not finite.all():
+            raise overflow_error(self.data.labels[~finite])
+        size = np.sqrt(np.diag(pooled))
+        # All clients together identify all coefficients, or there would be no model.
+        if (weights < 1.0).any() and not (size.all() and linalg.eigvalsh(pooled / np.outer(size, size))[0] > SINGULAR):
+            raise linalg.LinAlgError("the pooled curvature is singular")
+        metric = inverse(pooled)
+        return metric, self.curvatures(theta, linalg.cholesky(metric, lower=True))
 
     def curvatures(self, theta: Array, root: Array | None = None) -> Array:
         """Return each client's largest curvature along a run from theta, in coordinates `root` if given."""
@@ -241,10 +282,14 @@ class Problem:
 
     @cached_property
     def _constant_column(self) -> tuple[int, float] | None:
-        first = self.data.X[0]
+        data = self.data
+        first = data.X[data.offsets[np.argmax(data.counted)]]
         same = first != 0
-        for rows in row_blocks(self.data):
-            same &= (self.data.X[rows] == first).all(axis=0)
+        for rows in row_blocks(data):
+            unlike = data.X[rows] != first
+            if data.set_aside is not None:
+                unlike &= data.counted[row_clients(data, rows), None]
+            same &= ~unlike.any(axis=0)
             if not same.any():
                 return None
         column = int(np.flatnonzero(same)[0])

@@ -311,10 +311,11 @@ class Results:
         screened = screen_fit(fit).to_frame()
         unit = np.sqrt(np.diag(sandwich(fit.evaluation.hessian, fit.evaluation.meat)[1]))
         apart = (self.client_params - self.params) / unit
+        norms = np.linalg.norm(fit.evaluation.gradients, axis=1)
         return pd.DataFrame(
             {
                 "n": fit.sizes,
-                "gradient": np.linalg.norm(fit.evaluation.gradients, axis=1),
+                "gradient": np.where(fit.set_aside, np.inf, norms),
                 "score": fit.evaluation.scores,
                 "df": fit.evaluation.ranks,
                 "p_value": screened["p_value"].to_numpy(),

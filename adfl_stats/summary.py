@@ -170,6 +170,7 @@ def _notes(res: Results) -> list[str]:
         notes.append("The step was chosen, and is given, in coordinates in which the pooled curvature is the identity.")
     if fit.n_dropped:
         notes.append(f"{fit.n_dropped} rows with missing values were left out.")
+    notes += [f"Warned of: {said}." for said in fit.details.get("warnings", ())]
     if len(res.network.unheard):
         notes.append(
             f"The data of {listing(res.network.unheard)} reach nobody in the core of the network and do not count."

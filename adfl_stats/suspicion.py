@@ -52,6 +52,9 @@ DISAGREEMENT = 0.05
 # clean data (3 to 50 coefficients, counts with extra variance among them) that was 2.7 at the most.
 CLEAR = 3.0
 
+# Suspicion and score of a client whose numbers overflow: finite, so that zero times it is zero.
+LARGEST = 1e150
+
 
 def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
     """Return every client's suspicion at its own estimate, a row of theta (M, P).
@@ -60,11 +63,12 @@ def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
     score statistic exceeds that of its chi-square 95 % point, and zero below.
     """
     if measure == "norm":
-        return np.linalg.norm(problem.gradients(theta), axis=1)
+        norms = np.linalg.norm(problem.gradients(theta), axis=1)
+        return np.where(problem.data.counted, norms, LARGEST)
     scores, ranks = score_statistics(problem.data, problem.family, theta)
     # A client whose rows say nothing of any parameter has rank zero and score zero.
     usual = np.sqrt(stats.chi2.ppf(LEVEL, np.maximum(ranks, 1)))
-    return np.maximum(np.sqrt(scores) - usual, 0.0)
+    return np.clip(np.sqrt(scores) - usual, 0.0, LARGEST)
 
 
 def suspicion_unit(suspicion: Array, measure: str) -> float:
@@ -135,6 +139,7 @@ def abnormal_probabilities(scores: Array, ranks: NDArray[np.int64]) -> Array:
     at least half). Where that gains too little over normal clients alone, all probabilities are zero. Unlike a rule
     that controls false discoveries it weighs a normal client lost against an abnormal one kept.
     """
+    scores = np.minimum(scores, LARGEST)
     under = np.column_stack(
         [stats.chi2.logpdf(scores, ranks), *(stats.chi2.logpdf(scores / s, ranks) - np.log(s) for s in SCALES)]
     )

@@ -247,7 +247,7 @@ def test_a_client_in_other_units_is_named_where_its_numbers_overflow(solver):
     X = sim.X * np.where(sim.client[:, None] == 7, 3000.0, 1.0)
     model = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, sim.y, sim.client), ad.networks.complete(12), "poisson")
     with pytest.raises(ValueError, match=r"the numbers of 1 client\(s\) overflow where the others agree: 7\. "):
-        model.fit(solver=solver)
+        model.fit(ad.DFL(init=sim.theta0), solver=solver)
 
 
 def test_a_client_with_huge_values_does_not_hide_the_others(sim):

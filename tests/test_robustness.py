@@ -90,9 +90,17 @@ def test_clients_that_are_hardly_heard_do_not_stop_the_rest():
     X, y, client = rows(M=20)
     net = ad.Network.from_weights(W)
     assert 20 * net.influence.min() < 0.01
-    res = model(X, y, client, network=net).fit(tolerance=0.2, max_rounds=20_000)
+    hardly = 20 * net.influence.to_numpy() < 0.02
+    with pytest.warns(
+        ad.NetworkWarning, match=r"hardly heard, with an influence M pi_m below 0\.02: .*let more"
+    ) as record:
+        found = model(X, y, client, network=net)
+    assert str(record[0].message).startswith(f"{hardly.sum()} client(s) are")
+    res = found.fit(tolerance=0.2, max_rounds=20_000)
     assert res.converged
-    assert "Too little heard" in res.summary().as_text()
+    text = " ".join(res.summary().as_text().split())
+    assert "Too little heard" in text
+    assert f"{hardly.sum()} client(s) are hardly heard" in text
 
 
 def test_what_trusted_clients_do_not_identify_is_named():

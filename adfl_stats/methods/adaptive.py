@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +79,8 @@ class ADFL:
         Divide each client's step by its influence on the network; see `DFL`.
     """
 
+    # Clients whose numbers overflow have weight 0, and the others are fitted.
+    sets_aside: ClassVar[bool] = True
     lam: float | str | Sequence[float] = "cv"
     stages: int = 3
     init: Any = None

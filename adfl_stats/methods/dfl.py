@@ -44,6 +44,10 @@ class DFL:
         """Shown in summaries."""
         return "DFL" if self.weights is None else "weighted DFL"
 
+    def ignored(self, labels: pd.Index) -> NDArray[np.bool_]:
+        """Return the clients that are given no weight."""
+        return client_weights(self.weights, labels) == 0.0
+
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion."""
         steps = problem.steps(client_weights(self.weights, problem.data.labels), balance=self.balance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
@@ -59,6 +59,8 @@ class TrimmedScores:
         Seed of the random sets.
     """
 
+    # Clients whose numbers overflow have weight 0, and the others are fitted.
+    sets_aside: ClassVar[bool] = True
     starts: int = 12
     handful: int = 2
     rival: Any = None
@@ -126,6 +128,7 @@ def _random_sets(problem: Problem, count: int, size: int, seed: int) -> NDArray[
     for k in range(count):
         # Drawn by the clients' names, so that their order does not matter.
         order = np.argsort([crc32(f"{seed} {k} {label}".encode()) for label in problem.data.labels], kind="stable")
+        order = order[problem.data.counted[order]]
         enough = int(np.searchsorted(np.cumsum(problem.data.sizes[order]), ROWS * problem.P)) + 1
         sets[order[: max(size, enough)], k] = True
     return sets
@@ -176,4 +179,5 @@ class _Scores:
     def at(self, theta: Array) -> Array:
         """Return n_m g' H_m^+ g for every client and estimate (M, R)."""
         found: Array = np.square(self.problem.common_gradients(theta) @ self.roots).sum(axis=2)
+        found[~self.problem.data.counted] = np.inf
         return found

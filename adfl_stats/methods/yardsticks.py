@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from adfl_stats._clients import abnormal_mask
@@ -72,6 +73,10 @@ class Oracle:
     def name(self) -> str:
         """Shown in summaries."""
         return "oracle DFL"
+
+    def ignored(self, labels: pd.Index) -> NDArray[np.bool_]:
+        """Return the abnormal clients, which have no weight."""
+        return abnormal_mask(self.abnormal, labels)
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion."""

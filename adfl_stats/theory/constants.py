@@ -230,7 +230,9 @@ def _lambda_min(fit: Fit) -> float:
     """Return the smallest curvature of any client; what rounding may have made counts as zero."""
     found = fit.evaluation
     lost = found.least_curvature <= np.finfo(np.float64).eps * len(fit.names) * found.most_curvature
-    return 0.0 if (_degenerate(fit) | lost).any() else float(found.least_curvature.min())
+    # A client whose numbers overflow takes no step, and has no curvature to speak of.
+    known = ~fit.set_aside
+    return 0.0 if (_degenerate(fit) | lost)[known].any() else float(found.least_curvature[known].min())
 
 
 def _step_range(fit: Fit, curvatures: Array) -> tuple[float, float]:
@@ -263,6 +265,8 @@ def _abnormal_gradients(
     """Return what is said of flat_m = E_m grad l(theta_0) over the abnormal clients."""
     found = fit.evaluation
     gradients = found.gradients
+    # A client whose numbers overflow has none.
+    mask = mask & ~fit.set_aside
     if truth is not None:
         gradients = (
             gradients + (truth - fit.theta.mean(axis=0)) @ pooled

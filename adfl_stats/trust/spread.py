@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores, Runs, pass_over, standardising
+from adfl_stats.trust.mixture import ClientScores, Runs, pass_over, standardising
 
 __all__ = ["Spread", "excess", "fit_spread", "next_direction"]
 
