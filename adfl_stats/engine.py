@@ -55,6 +55,8 @@ class Plan:
         Wanted numerical error in standard errors.
     max_rounds : int
         Where a run without `rounds` gives up.
+    heterogeneity : {"auto", "none", "estimate"}
+        Whether normal clients may differ, for weights and inference.
     progress : bool
         Whether to show a bar.
     solver : str
@@ -69,6 +71,7 @@ class Plan:
     rounds: int | None = None
     tolerance: float = 0.05
     max_rounds: int = 20_000
+    heterogeneity: str = "auto"
     progress: bool = False
     solver: str = "rounds"
     final: bool = True

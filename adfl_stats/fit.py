@@ -19,6 +19,7 @@ from adfl_stats.families import Family
 from adfl_stats.moments import linear_predictor
 from adfl_stats.network import Network
 from adfl_stats.suspicion import trusted_by
+from adfl_stats.trust import ClientRecord
 
 __all__ = ["Fit", "Start", "goodness"]
 
@@ -69,6 +70,7 @@ class Fit:
     total_weights: Array
     evaluation: Evaluation
     evidence: Evidence
+    clients: ClientRecord
     clustered: Clustered
     error: NumericalError
     tolerance: float

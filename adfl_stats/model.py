@@ -36,6 +36,7 @@ from adfl_stats.problem import OVERFLOW_ADVICE, Problem, overflow_error
 from adfl_stats.results import Results
 from adfl_stats.theory.advice import Advice, advise_on
 from adfl_stats.theory.rates import Rates, rates_of
+from adfl_stats.trust import HETEROGENEITY, has_known_dispersion, record_clients, spread_model
 
 __all__ = ["DecentralizedGLM"]
 
@@ -185,6 +186,7 @@ class DecentralizedGLM:
         max_rounds: int = 20_000,
         progress: bool = False,
         threads: int | None = None,
+        heterogeneity: str = "auto",
         attack: Attack | None = None,
         keep_data: bool = False,
     ) -> Results:
@@ -215,6 +217,10 @@ class DecentralizedGLM:
         threads : int, optional
             Threads of the kernel; by default the processors at hand, and one inside parallel workers.
             Results are the same to the last bit for any number.
+        heterogeneity : {"auto", "none", "estimate"}
+            Whether normal clients may have parameters of their own, theta_m = theta + u_m with u_m ~ (0, T): where the
+            data say so; never, as in the paper; or always. Where they differ, weights and flags allow for it, and
+            standard errors are by client (``res.cov_type`` is "CR2"). See ``res.heterogeneity()``.
         attack : Attack, optional
             Clients that lie to the others, from `attacks`: a stress test, outside aDFL's theory.
         keep_data : bool
@@ -228,6 +234,7 @@ class DecentralizedGLM:
                 f"method is {method!r}; pass a method object such as ad.DFL(), ad.ADFL() or ad.Bridge('median')"
             )
         one_of(solver, "solver", ("rounds", "limit"))
+        one_of(heterogeneity, "heterogeneity", HETEROGENEITY)
         if solver == "limit" and rounds is not None:
             raise ValueError(f"rounds={rounds} was given with solver='limit', which runs none; give one of the two")
         if attack is not None and (isinstance(attack, type) or not isinstance(attack, Attack)):
@@ -242,6 +249,7 @@ class DecentralizedGLM:
             max_rounds=whole_number(max_rounds, "max_rounds", 1),
             progress=progress,
             solver=solver,
+            heterogeneity=heterogeneity,
             attack=attack,
         )
         team = default_threads() if threads is None else whole_number(threads, "threads", 1)
@@ -336,6 +344,19 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
     last = outcome.runs[-1]
     if plan.rounds is None and outcome.smooth and error.total > plan.tolerance:
         _warn_of_error(error, plan, last)
+    clients = outcome.clients or spread_model(problem, params, steps.weights, plan.heterogeneity)
+    record = record_clients(
+        clients, steps.totals, data.totals, known=has_known_dispersion(data, family), smooth=outcome.smooth
+    )
+    clustered = gather_clustered(
+        data,
+        family,
+        params,
+        steps.totals,
+        found,
+        smooth=outcome.smooth,
+        spread=record.spread if record.differ else None,
+    )
     llf, deviance = goodness(data, family, params, steps.weights, found.scale)
     trace = pd.concat([pd.DataFrame(run.trace).assign(run=k) for k, run in enumerate(outcome.runs)], ignore_index=True)
     return Fit(
@@ -350,7 +371,9 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
         total_weights=steps.totals,
         evaluation=found,
         evidence=gather_evidence(data, family, params, steps.totals, found, smooth=outcome.smooth),
-        clustered=gather_clustered(data, family, params, steps.totals, found, smooth=outcome.smooth),
+        clients=record,
+        clustered=clustered,
+        cov_type="CR2" if record.differ and outcome.smooth and clustered.clients > 1 else "sandwich",
         error=error,
         tolerance=plan.tolerance,
         trace=trace[["run", "round", "step", "moved", "consensus"]],

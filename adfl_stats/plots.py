@@ -295,7 +295,7 @@ def screening(screened: Screening, ax: Any = None) -> Any:
         ax.set_xscale("symlog", linthresh=float(np.median(np.abs(value))) or 1.0)
         ax.set_xlabel("mirror statistic")
     else:
-        low, high = (screened.null.quantile(level)[order] for level in (0.025, 0.975))
+        low, high = (screened.quantile(level)[order] for level in (0.025, 0.975))
         ax.hlines(place, low, high, color=QUIET, alpha=0.45, lw=2.0, label="95 % under the model")
         value = np.maximum(value, 0.5 * low.min())
         ax.set(xscale="log", xlabel="score statistic / its mean under the model")

@@ -16,6 +16,7 @@ from adfl_stats._validation import in_interval
 from adfl_stats.accuracy import sandwich
 from adfl_stats.data import ClientData
 from adfl_stats.fit import Fit
+from adfl_stats.heterogeneity import Heterogeneity, heterogeneity_of
 from adfl_stats.inference import COV_TYPES, Inference
 from adfl_stats.network import Network
 from adfl_stats.oracle import OracleComparison, compare_with_oracle
@@ -299,10 +300,12 @@ class Results:
     def clients(self) -> pd.DataFrame:
         """Return one row per client, in the order of the data.
 
-        n : rows; gradient : norm of its gradient at `params`; score, df : Rao's score statistic
-        n_m g' I_m^+ g / phi there, about chi-square with df degrees of freedom for a client that
-        follows the model; p_value : of the calibrated test (`adfl_stats.screen`); flagged : whether that
-        calls the client abnormal at a false discovery rate of .1; weight : omega_m; shift : how far the
+        n : rows; gradient : norm of its gradient at `params`; score, df : Rao's score statistic there, and its
+        mean for a client that follows the model; p_value : of it (see `adfl_stats.screen`); flagged : whether that
+        test flags the client at a false discovery rate of .1; weight : omega_m; verdict : how the model of clients
+        reads it: "" if it follows the majority, "noisy" if it does with a larger residual variance, "coherent" if it
+        is off together with others, "far off" if it is off by itself (none of these says corrupt); noise : its
+        residual variance over the typical one; shift : how far the
         estimate would move without the client, for the coefficient that moves most, in standard errors;
         influence : share of the network's consensus, M pi_m; distance : root mean square distance of its
         estimate from `params`, in standard errors.
@@ -316,17 +319,55 @@ class Results:
             {
                 "n": fit.sizes,
                 "gradient": np.where(fit.set_aside, np.inf, norms),
-                "score": fit.evaluation.scores,
-                "df": fit.evaluation.ranks,
+                "score": screened["statistic"].to_numpy(),
+                "df": screened["df"].to_numpy(),
                 "p_value": screened["p_value"].to_numpy(),
                 "flagged": screened["flagged"].to_numpy(),
                 "weight": fit.weights,
+                "verdict": screened["verdict"].to_numpy(),
+                "noise": fit.clients.noise,
                 "shift": screened["shift"].to_numpy(),
                 "influence": fit.network.n_clients * fit.network.influence.to_numpy(),
                 "distance": np.sqrt((apart**2).mean(axis=1)).to_numpy(),
             },
             index=fit.labels.rename(fit.client_name),
         )
+
+    def heterogeneity(self, alpha: float = 0.05) -> Heterogeneity:
+        """Return how much the clients differ: Cochran's Q, I^2, tau of each coefficient, intervals for a new client.
+
+        Parameters
+        ----------
+        alpha : float
+            Intervals are at level 1 - alpha.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=60, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> found = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit().heterogeneity()
+        >>> found.kind, found.p_value > 0.05
+        ('none', True)
+        """
+        return heterogeneity_of(self, alpha)
+
+    def client_effects(self) -> pd.DataFrame:
+        """Return each client's deviation from `params`: its own, and shrunk towards zero (empirical Bayes).
+
+        One row a client and coefficient. deviation, se : of the client's own estimate (one scoring step), with its
+        sampling error; effect, effect_se : E(u_m | data) under u_m ~ N(0, T) and its standard deviation, both zero
+        where the fit found no spread. ``params + effect`` is the client's parameter as the others help to see it.
+        """
+        fit, clients = self._fit, self._fit.clients
+        index = pd.MultiIndex.from_product([fit.labels, fit.names], names=[fit.client_name, "coefficient"])
+        columns = {
+            "deviation": clients.deviations,
+            "se": clients.errors,
+            "effect": clients.effects,
+            "effect_se": clients.effect_errors,
+        }
+        return pd.DataFrame({name: value.ravel() for name, value in columns.items()}, index=index)
 
     def check(self, abnormal: Any = None, theta0: ArrayLike | Mapping[Any, float] | None = None) -> Report:
         """Hold this fit against the paper: Conditions 1 to 7, Theorems 1 to 3, what they lead to.

@@ -1,17 +1,11 @@
-"""Which clients are abnormal: calibrated score tests of all clients, and control of false discoveries.
+"""Which clients do not fit the majority: score tests of all clients, and control of false discoveries.
 
-The statistic of client m is s_m' V_m^+ s_m / phi, Rao's score statistic of its gradient at the estimate with
-the variance that the gradient has there (see `evidence`). In the Gaussian model it is chi-square for given
-weights and dispersion, however many parameters there are. In general its variance is
-
-    2 r_m + kappa L_m,
-
-where r_m is its degrees of freedom, L_m a sum of squared leverages and kappa the excess kurtosis of the rows'
-scores, and the dispersion is estimated besides. The reference is the F distribution with r_m degrees of freedom
-whose second degrees of freedom give it that variance: scores of small clients have heavy tails, and so has it.
-(A gamma distribution of the same variance is too light beyond its .99 quantile, where flags are decided.)
-The dispersion phi and kappa belong to all clients: a client's own residuals must not set its own scale. They
-are found over the clients that are not suspicious, starting from medians over clients.
+The statistic of client m is s_m' Var(s_m)^+ s_m, Rao's score statistic of its gradient at the estimate. The variance,
+and the F distribution that the statistic is held against, are those of the fit's model of clients (`trust`): the
+client's noise level, the spread between clients, heavy tails, and what the client's own rows did to the estimate. The
+weights of the fit come from the same model. They answer another question: a weight is the probability of being normal
+given all clients at once, where a coherent minority is seen although no single member of it is; a flag is a test of
+one client.
 """
 
 from __future__ import annotations
@@ -28,8 +22,9 @@ from scipy import stats
 from adfl_stats._validation import in_interval, one_of
 from adfl_stats.accuracy import sandwich
 from adfl_stats.fit import Fit
+from adfl_stats.trust import ClientRecord
 
-__all__ = ["METHODS", "Null", "Screening", "null_of", "screen", "screen_fit"]
+__all__ = ["METHODS", "Screening", "screen", "screen_fit", "verdicts"]
 
 Array = NDArray[np.float64]
 
@@ -38,34 +33,6 @@ LEVEL = 0.1
 # A printed table has the flagged clients and the next few, up to so many rows.
 NEXT_SHOWN, MOST_SHOWN = 5, 60
 WIDTH = 78
-
-
-@dataclass(frozen=True, eq=False)
-class Null:
-    """What a client that follows the model is held against.
-
-    Attributes
-    ----------
-    dispersion : float
-        phi, over the clients that are not suspicious; at least one where the family has none to estimate.
-    kurtosis : float
-        kappa, the excess kurtosis of the rows' scores.
-    inner, outer : ndarray (M,)
-        Degrees of freedom of the F distribution that a statistic over its mean is held against, after it
-        has been scaled to mean one.
-    p_values : ndarray (M,)
-        Of the clients' statistics.
-    """
-
-    dispersion: float
-    kurtosis: float
-    inner: Array
-    outer: Array
-    p_values: Array
-
-    def quantile(self, level: float) -> Array:
-        """Return what a normal client's statistic over its mean stays below with probability `level`, (M,)."""
-        return np.asarray(stats.f.ppf(level, self.inner, self.outer) * (1.0 - 2.0 / self.outer))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +45,8 @@ class Screening:
         The false discovery rate that the flags allow.
     method : {"score", "mirror"}
         What the flags go by.
-    null : Null
-        What the clients were held against: dispersion, kurtosis, degrees of freedom.
+    clients : ClientRecord
+        The model that the clients were held against: noise levels, spread, tails.
     shifts : DataFrame
         How each coefficient would move if the client were left out (clients x coefficients): one Newton
         step from the estimate, exact in the Gaussian model. Clients without weight move nothing.
@@ -87,7 +54,7 @@ class Screening:
 
     q: float
     method: str
-    null: Null
+    clients: ClientRecord
     shifts: pd.DataFrame
     _table: pd.DataFrame
 
@@ -102,7 +69,7 @@ class Screening:
         n : rows; statistic, df : the score statistic and its mean under the model; p_value : of it;
         adjusted : the smallest false discovery rate at which Benjamini and Hochberg's rule would flag the
         client; mirror : the split-sample statistic, about symmetric around zero under the model; flagged;
-        weight : omega_m of the fit; shift : the largest move of a coefficient, in standard errors, if the
+        weight : omega_m of the fit; verdict : how the fit reads the client (see `Results.clients`); shift : the largest move of a coefficient, in standard errors, if the
         client were left out.
         """
         return self._table.copy()
@@ -138,11 +105,18 @@ class Screening:
 
     @property
     def _notes(self) -> list[str]:
+        held = f"dispersion {self.clients.dispersion:.4g} and excess kurtosis {self.clients.kurtosis:.2f}"
+        held += ", and the spread between clients" if self.clients.differ else ""
         return [
-            f"Held against dispersion {self.null.dispersion:.4g} and excess kurtosis {self.null.kurtosis:.2f} of the "
-            "other clients.",
+            f"Held against {held}. A flag says that a client does not fit the majority, and no more.",
+            "A flag tests one client; a weight is its probability of being normal given all of them.",
             "Flags are about the estimate at hand; where the fit is not robust they mislead.",
         ]
+
+    def quantile(self, level: float) -> Array:
+        """Return what a normal client's statistic over its degrees of freedom stays below with this probability."""
+        ranks, df = np.maximum(self.clients.ranks, 1), self.clients.df
+        return np.asarray(stats.f.ppf(level, ranks, df) * (1.0 - 2.0 / df))
 
 
 def screen(res: Any, q: float = LEVEL, *, method: str = "score") -> Screening:
@@ -181,9 +155,14 @@ def screen_fit(fit: Fit, q: float = LEVEL, method: str = "score") -> Screening:
     """Screen the clients of a `Fit`; see `screen`."""
     q = in_interval(q, "q", 0.0, 1.0, open_low=True, open_high=True)
     one_of(method, "method", METHODS)
-    found, null = fit.evidence, null_of(fit)
-    mirror = found.mirror / null.dispersion - found.mirror_mean
-    adjusted = stats.false_discovery_control(null.p_values)
+    found, clients = fit.evidence, fit.clients
+    if method == "mirror" and clients.differ:
+        raise ValueError(
+            "method='mirror' takes clients that share one parameter; here they differ (see res.heterogeneity()), which "
+            "both halves of a client's rows show. Use method='score'"
+        )
+    mirror = found.mirror / max(clients.dispersion, np.finfo(float).tiny) - found.mirror_mean
+    adjusted = stats.false_discovery_control(clients.p_values)
     flagged = adjusted <= q if method == "score" else mirror >= _mirror_limit(mirror, q)
     se = np.sqrt(np.diag(sandwich(fit.evaluation.hessian, fit.evaluation.meat)[1]))
     # Data without noise have standard errors of zero, and shifts that are rounding.
@@ -192,57 +171,28 @@ def screen_fit(fit: Fit, q: float = LEVEL, method: str = "score") -> Screening:
     table = pd.DataFrame(
         {
             "n": fit.sizes,
-            "statistic": found.statistic / null.dispersion,
-            "df": found.rank,
-            "p_value": null.p_values,
+            "statistic": clients.statistics,
+            "df": clients.ranks,
+            "p_value": clients.p_values,
             "adjusted": adjusted,
             "mirror": mirror,
             "flagged": flagged,
             "weight": fit.weights,
+            "verdict": verdicts(clients),
             "shift": np.max(np.abs(found.shift) / se, axis=1),
         },
         index=index,
     )
     shifts = pd.DataFrame(found.shift, index=index, columns=fit.names)
-    return Screening(q, method, null, shifts, table)
+    return Screening(q, method, clients, shifts, table)
 
 
-def null_of(fit: Fit) -> Null:
-    """Find dispersion, kurtosis and p-values together: those who set the scale are not suspicious by it."""
-    found = fit.evidence
-    # Medians survive any minority; they are too large by what the abnormal clients displace, which costs
-    # some power in this first round only.
-    ratio = np.divide(found.peak, found.expected_peak, out=np.ones(len(found.peak)), where=found.expected_peak > 0)
-    scale = float(np.median(found.dispersion))
-    null = _null(fit, scale, float(np.median(ratio)), float(fit.sizes.sum()))
-    clean = np.zeros(len(fit.sizes), dtype=bool)
-    for _ in range(20):
-        before, clean = clean, stats.false_discovery_control(null.p_values) > LEVEL
-        if not clean.any() or np.array_equal(before, clean):
-            break
-        rows = float(fit.sizes[clean].sum())
-        df = max(rows - len(fit.names), 1.0)
-        scale = float(fit.sizes[clean] @ found.dispersion[clean]) / df
-        expected = found.expected_peak[clean].sum()
-        null = _null(fit, scale, float(found.peak[clean].sum() / expected) if expected > 0 else 1.0, df)
-    return null
-
-
-def _null(fit: Fit, scale: float, peak: float, df: float) -> Null:
-    """Return p-values at a given mean squared residual and peak (the mean of e_i^2 over its normal value)."""
-    found = fit.evidence
-    # The floor serves data without noise; where the dispersion should be one, more of it is allowed for.
-    dispersion = max(scale, 1e-100 if fit.family.estimates_scale else 1.0)
-    # Kurtosis is at least -2. A normal e_i has E e_i^2 = 3, of which the excess is one third.
-    kurtosis = max(3.0 * peak / max(dispersion, scale) ** 2 - 3.0, -2.0)
-    rank = np.maximum(found.rank, 1)
-    # Light tails are not counted on: the statistic's own are then not as light as its variance says.
-    heavy = max(kurtosis, 0.0)
-    excess = heavy * found.expected_peak / (3.0 * rank**2) + fit.family.estimates_scale * (2.0 + heavy) / df
-    # F with r and d degrees of freedom, scaled to mean one, has variance 2 / r + excess for this d.
-    outer = 4.0 + (2.0 * rank + 4.0) / np.maximum(rank * excess, 1e-8)
-    p_values = stats.f.sf(found.statistic / (dispersion * rank) / (1.0 - 2.0 / outer), rank, outer)
-    return Null(dispersion, kurtosis, rank, outer, np.where(found.rank > 0, p_values, 1.0))
+def verdicts(clients: ClientRecord) -> list[str]:
+    """Return how the model reads each client: "", "noisy", "coherent" (off together with others) or "far off"."""
+    normal, coherent, gross = clients.probabilities.T
+    words = np.where(coherent > gross, "coherent", "far off")
+    words = np.where(normal > 0.5, np.where(clients.noisy, "noisy", ""), words)
+    return [str(word) for word in words]
 
 
 def _mirror_limit(mirror: Array, q: float) -> float:

@@ -21,10 +21,11 @@ from adfl_stats.families import Family
 from adfl_stats.fit import Fit, Start
 from adfl_stats.network import Network
 from adfl_stats.results import Results
+from adfl_stats.trust import ClientRecord
 
 __all__ = ["load", "save"]
 
-FORMAT = 3
+FORMAT = 4
 _ARRAYS = ("theta", "weights", "total_weights", "sizes")
 _WORDS = (
     "method", "details", "tolerance", "solver", "step", "rounds", "total_rounds", "columns", "classes",
@@ -40,6 +41,7 @@ def save(fit: Fit, path: str | PathLike[str]) -> None:
     arrays |= {f"evidence.{part.name}": getattr(fit.evidence, part.name) for part in fields(Evidence)}
     arrays |= {f"start.{part.name}": np.asarray(getattr(fit.start, part.name)) for part in fields(Start)}
     arrays |= {f"clustered.{name}": value for name, value in fit.clustered.arrays().items()}
+    arrays |= {f"clients.{name}": value for name, value in fit.clients.arrays().items()}
     W = fit.network.W
     arrays |= {"W.data": W.data, "W.indices": W.indices, "W.indptr": W.indptr}
     arrays |= {f"trace.{name}": fit.trace[name].to_numpy() for name in fit.trace}
@@ -48,6 +50,7 @@ def save(fit: Fit, path: str | PathLike[str]) -> None:
         "family": {part.name: getattr(fit.family, part.name) for part in fields(Family)},
         "error": {part.name: getattr(fit.error, part.name) for part in fields(NumericalError)},
         "labels": [_plain(label) for label in fit.labels],
+        "clients": fit.clients.words(),
     }
     arrays["json"] = np.frombuffer(json.dumps(words, default=_plain).encode(), dtype=np.uint8)
     np.savez_compressed(path, **arrays)
@@ -76,8 +79,8 @@ def load(path: str | PathLike[str]) -> Results:
     labels = pd.Index(words["labels"])
     M = len(labels)
     W = sparse.csr_array((arrays["W.data"], arrays["W.indices"], arrays["W.indptr"]), shape=(M, M))
-    pieces = {part.name: arrays[f"evaluation.{part.name}"] for part in fields(Evaluation)}
-    trace = pd.DataFrame({name[6:]: value for name, value in arrays.items() if name.startswith("trace.")})
+    pieces = _part(arrays, "evaluation")
+    trace = pd.DataFrame(_part(arrays, "trace"))
     fit = Fit(
         **{name: arrays[name] for name in _ARRAYS},
         **{name: words[name] for name in _WORDS if name != "classes"},
@@ -85,14 +88,20 @@ def load(path: str | PathLike[str]) -> Results:
         family=Family(**words["family"]),
         network=Network._of(W, labels),
         evaluation=Evaluation(**(pieces | {"scale": float(pieces["scale"])})),
-        evidence=Evidence(**{part.name: arrays[f"evidence.{part.name}"] for part in fields(Evidence)}),
-        clustered=Clustered.of_arrays({part.name: arrays[f"clustered.{part.name}"] for part in fields(Clustered)}),
+        evidence=Evidence(**_part(arrays, "evidence")),
+        clustered=Clustered.of_arrays(_part(arrays, "clustered")),
+        clients=ClientRecord(**words["clients"], **_part(arrays, "clients")),
         error=NumericalError(**words["error"]),
         start=Start(arrays["start.centre"], float(arrays["start.spread"]), float(arrays["start.reach"])),
         labels=labels,
         trace=trace,
     )
     return Results(fit)
+
+
+def _part(arrays: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the arrays of one record, by the names of its fields."""
+    return {key.removeprefix(f"{name}."): value for key, value in arrays.items() if key.startswith(f"{name}.")}
 
 
 def _plain(value: Any) -> Any:

@@ -237,9 +237,24 @@ CASES = {
     "lam a word": (
         lambda c: ad.ADFL(lam="auto"),
         ValueError,
-        "lam is 'auto'; give a number, several to choose from, or 'cv'",
+        "lam is 'auto'; give a number, several to choose from, 'cv' or None",
     ),
     "lam empty": (lambda c: ad.ADFL(lam=[]), ValueError, "lam is empty; give a number, several to choose from"),
+    "refresh without lam": (
+        lambda c: ad.ADFL(refresh=5),
+        ValueError,
+        r"refresh=5 recomputes the weights exp\(-lam s_m\); give lam, a number or 'cv'",
+    ),
+    "no last stage without lam": (
+        lambda c: ad.ADFL(equalise=False),
+        ValueError,
+        "equalise=False leaves nothing to take weights from; give lam, a number or 'cv'",
+    ),
+    "heterogeneity a word": (
+        lambda c: c.model.fit(heterogeneity="some"),
+        ValueError,
+        "heterogeneity is 'some'; choose one of 'auto', 'none', 'estimate'",
+    ),
     "refresh without rounds": (
         lambda c: c.model.fit(ad.ADFL(lam=1.0, refresh=5)),
         ValueError,
@@ -304,7 +319,7 @@ CASES = {
     "later format": (
         lambda c: ad.load(archive(c.folder / "a.npz", json=as_json('{"format": 99}'))),
         ValueError,
-        "a.npz has format 99, this version reads format 3",
+        "a.npz has format 99, this version reads format 4",
     ),
 }
 
@@ -368,8 +383,12 @@ def test_clients_without_a_minimum_of_their_own_are_named_and_fitted(case, famil
         model = build(case, family=family, **changes(case))
     res = model.fit(ad.DFL())
     assert res.converged
-    for found in (res.params, res.client_params, res.bse, res.clients()):
+    table = res.clients()
+    for found in (res.params, res.client_params, res.bse, table.drop(columns=["verdict", "noise"])):
         assert np.isfinite(found.to_numpy(dtype=float)).all()
+    # Labels have no noise level, nor has a client without rows to spare.
+    known = np.isfinite(table["noise"])
+    assert (known == (family == "gaussian") & (table["n"] > 4)).all()
 
 
 def test_one_outcome_is_not_separable_without_a_constant(case):

@@ -71,7 +71,9 @@ def everything(res):
     found = {name: getattr(res, name) for name in quantities if name != "network"}
     found |= {f"cov {kind}": res.cov_params(kind) for kind in COV_TYPES}
     found |= {f"df {kind}": res.degrees_of_freedom(kind) for kind in COV_TYPES}
-    found |= {name: getattr(res, name)() for name in ("clients", "conf_int", "standard_errors")}
+    found |= {name: getattr(res, name)() for name in ("clients", "client_effects", "conf_int", "standard_errors")}
+    differ = res.heterogeneity()
+    found |= {"differ": differ.to_frame(), "intervals": differ.intervals(), "T": differ.spread, "Q": str(differ)}
     for method in ("score", "mirror"):
         screened = ad.screen(res, method=method)
         found |= {
@@ -125,7 +127,8 @@ def test_params_are_the_mean_over_clients(any_res):
 def test_client_table(res, frame):
     table = res.clients()
     assert list(table.columns) == [
-        "n", "gradient", "score", "df", "p_value", "flagged", "weight", "shift", "influence", "distance"
+        "n", "gradient", "score", "df", "p_value", "flagged", "weight", "verdict", "noise", "shift", "influence",
+        "distance",
     ]  # fmt: skip
     assert table["n"].to_dict() == frame["client"].value_counts().to_dict()
     mine = frame[frame["client"] == "h2"]
@@ -148,7 +151,7 @@ def test_client_table(res, frame):
 
 def test_method_and_family_are_told(res):
     assert (res.method.name, res.family.name, res.nobs) == ("aDFL", "binomial", 390)
-    assert res.method.details.keys() == {"start", "lam", "measure", "stages", "equalise", "balance", "lambda_path"}
+    assert res.method.details.keys() == {"start", "equalise", "balance"}
     assert repr(res) == "Results(aDFL, binomial, 8 clients, N=390, P=4)"
 
 
@@ -231,6 +234,7 @@ def test_file_brings_everything_back_exactly(any_res, tmp_path):
 
 def test_everything_leaves_no_public_method_out():
     asked = {"check", "cov_params", "clients", "conf_int", "degrees_of_freedom", "standard_errors", "summary"}
+    asked |= {"heterogeneity", "client_effects"}
     other = {"t_test", "wald_test", "predict", "get_prediction", "get_robustcov_results", "save", "oracle"}
     methods = {name for name, value in vars(ad.Results).items() if inspect.isfunction(value) and name[0] != "_"}
     assert methods == asked | other

@@ -8,6 +8,7 @@ All settings with full replicates, about an hour of one processor, as ``python b
 import importlib.util
 import os
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
 from unittest import mock
 
@@ -24,6 +25,10 @@ from adfl_stats.evaluation import evaluate
 from adfl_stats.evidence import gather_evidence
 from adfl_stats.families import resolve_family
 from adfl_stats.screening import _mirror_limit
+from adfl_stats.trust.client_model import ClientModel
+from adfl_stats.trust.null import Null
+from adfl_stats.trust.record import _statistics
+from adfl_stats.trust.summaries import summarise
 
 # ------------------------------------------------------------------ the statistic, against dense algebra
 
@@ -47,6 +52,18 @@ def evidence(X, y, client, weights, theta, family="gaussian", row_weights=None):
     return gather_evidence(data, family, theta, totals, found, smooth=True)
 
 
+def statistics_at(X, y, client, weights, theta, noise=None, spread=None):
+    """The clients' statistics and ranks at theta, for given noise levels (M,), spread (P, P) and total weights."""
+    data = ad.ClientData.from_arrays(X, y, client)
+    M, P = data.n_clients, X.shape[1]
+    noise, spread = np.ones(M) if noise is None else noise, np.zeros((P, P)) if spread is None else spread
+    # The noise is the same in all directions.
+    summaries = replace(summarise(data, resolve_family("gaussian"), theta), shape=np.eye(P))
+    null = Null(1.0, noise, np.inf, 0.0, np.full(M, 1e7))
+    parts = dict.fromkeys(field.name for field in fields(ClientModel)) | {"summaries": summaries, "null": null}
+    return _statistics(ClientModel(**(parts | {"spread": spread})), weights / M)
+
+
 def weighted_fit(X, y, weight):
     root = np.sqrt(weight)
     return np.linalg.lstsq(X * root[:, None], y * root)[0]
@@ -56,34 +73,40 @@ def weighted_fit(X, y, weight):
 def test_gaussian_statistic_is_chows(trusted):
     """The drop of the residual sum of squares when client m has coefficients of its own; m has 3 rows of 5 columns."""
     X, y, client = linear_rows([30, 40, 3, 25, 20, 30], 5, 1)
-    found = evidence(X, y, client, trusted, weighted_fit(X, y, trusted[client]))
+    found, ranks = statistics_at(X, y, client, trusted, weighted_fit(X, y, trusted[client]))
     for m in range(6):
         mine, others = client == m, (trusted[client] > 0) & (client != m)
         apart = residual_sum(X[mine], y[mine]) + residual_sum(X[others], y[others])
         together = residual_sum(X[mine | others], y[mine | others])
-        assert_allclose(found.statistic[m], together - apart, rtol=1e-8)
-    assert_array_equal(found.rank, [5, 5, 3, 5, 5, 5])
+        assert_allclose(found[m], together - apart, rtol=1e-8)
+    assert_array_equal(ranks, [5, 5, 3, 5, 5, 5])
 
 
-def test_statistic_with_any_weights_has_the_variance_of_its_score():
-    """The score is a linear map of the errors; its covariance is that map times itself transposed."""
+@pytest.mark.parametrize("differ", [False, True], ids=["one parameter", "clients differ"])
+def test_statistic_with_any_weights_has_the_variance_of_its_score(differ):
+    """The score is a linear map of the responses, whose covariance has the noise levels and the spread by client."""
     X, y, client = linear_rows([15, 20, 4, 12], 4, 2)
-    trust = np.array([1.0, 0.3, 0.7, 0.0])
+    trust, noise, T = np.array([1.0, 0.3, 0.7, 0.0]), np.ones(4), np.zeros((4, 4))
+    if differ:
+        noise, root = np.array([1.0, 4.0, 0.5, 2.0]), np.random.default_rng(3).normal(size=(4, 2))
+        T = root @ root.T
     weight = trust[client]
     theta = weighted_fit(X, y, weight)
-    found = evidence(X, y, client, trust, theta)
-    hat = np.eye(len(y)) - X @ np.linalg.solve((X * weight[:, None]).T @ X, (X * weight[:, None]).T)
+    found, _ = statistics_at(X, y, client, trust, theta, noise, T)
+    keep = np.eye(len(y)) - X @ np.linalg.solve((X * weight[:, None]).T @ X, (X * weight[:, None]).T)
+    covariance = np.where(client[:, None] == client, X @ T @ X.T, 0.0) + np.diag(noise[client])
     for m in range(4):
         mine = client == m
-        score, spread = X[mine].T @ (X[mine] @ theta - y[mine]), X[mine].T @ hat[mine]
-        assert_allclose(found.statistic[m], score @ np.linalg.pinv(spread @ spread.T) @ score, rtol=1e-8)
+        score, linear = X[mine].T @ (X[mine] @ theta - y[mine]), X[mine].T @ keep[mine]
+        variance = linear @ covariance @ linear.T
+        assert_allclose(found[m], score @ np.linalg.pinv(variance, rcond=1e-10) @ score, rtol=1e-7)
 
 
 def test_what_a_client_decides_alone_is_not_tested():
     X, y, client = linear_rows([30, 30, 30], 3, 3)
     X[client != 1, 2] = 0.0
     found = evidence(X, y, client, np.ones(3), np.linalg.lstsq(X, y)[0])
-    assert_array_equal(found.rank, [2, 2, 2])
+    assert_array_equal(statistics_at(X, y, client, np.ones(3), np.linalg.lstsq(X, y)[0])[1], [2, 2, 2])
     assert np.isnan(found.shift[1]).all()
     assert np.isfinite(found.shift[[0, 2]]).all()
 
@@ -121,13 +144,13 @@ def test_variance_of_the_statistic_by_enumeration(family):
     values, peaks = [], []
     for response in responses:
         data = ad.ClientData.from_arrays(X, response.astype(float), np.zeros(n))
-        found = gather_evidence(data, kind, theta, np.ones(1), evaluate(data, kind, theta, np.ones(1)), smooth=False)
-        values.append(found.statistic[0])
-        peaks.append(found.peak[0])
+        found = summarise(data, kind, theta)
+        values.append(np.square(found.scores[0]).sum())
+        peaks.append(found.peaks[0])
     mean = probability @ values
-    assert_allclose(mean, found.rank[0], rtol=1e-9)
+    assert_allclose(mean, found.ranks[0], rtol=1e-9)
     variance = probability @ np.square(np.array(values) - mean)
-    assert_allclose(variance, 2 * found.rank[0] + probability @ peaks - found.expected_peak[0], rtol=1e-9)
+    assert_allclose(variance, 2 * found.ranks[0] + probability @ peaks - found.expected_peaks[0], rtol=1e-9)
 
 
 # ------------------------------------------------------------------ leave one client out
@@ -146,7 +169,7 @@ def test_shifts_of_the_gaussian_are_those_of_refits():
         assert_allclose(shifts.loc[m], wanted, rtol=1e-6, atol=1e-12)
     assert_array_equal(shifts.columns, res.params.index)
     table = ad.screen(res).to_frame()
-    assert_allclose(table["shift"], (shifts.abs() / res.bse).max(axis=1), rtol=1e-12)
+    assert_allclose(table["shift"], (shifts.abs() / res.standard_errors("sandwich")).max(axis=1), rtol=1e-12)
 
 
 @pytest.mark.parametrize("family", ["binomial", "poisson"])

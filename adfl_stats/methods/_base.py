@@ -13,6 +13,7 @@ from adfl_stats._validation import float64_array, listing
 from adfl_stats.engine import Plan, Run, iterate
 from adfl_stats.exchange import Scheme
 from adfl_stats.problem import ClientSteps, Problem
+from adfl_stats.trust import ClientModel
 
 __all__ = [
     "Method",
@@ -46,6 +47,8 @@ class Outcome:
     initial : ndarray (M, P) or None
         The estimates that the last stage began with, of which Condition 7 speaks; None where there are
         none.
+    clients : ClientModel or None
+        The model that the weights come from; None where they do not.
     """
 
     theta: Array
@@ -54,6 +57,7 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)
     smooth: bool = True
     initial: Array | None = None
+    clients: ClientModel | None = None
 
 
 @runtime_checkable
@@ -127,8 +131,7 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, d
         return theta, {"start": "local means" if theta.any() else "zero"}, []
     if isinstance(init, Method) and not isinstance(init, type):
         outcome = init.estimate(problem, plan.loosened())
-        kept = {key: outcome.details[key] for key in ("disputed",) if key in outcome.details}
-        return outcome.theta, {"start": init.name} | kept, outcome.runs
+        return outcome.theta, {"start": init.name}, outcome.runs
     name = "given"
     if hasattr(init, "client_params"):
         init, name = init.client_params, f"results of {init.method.name}"

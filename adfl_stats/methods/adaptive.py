@@ -13,75 +13,86 @@ from numpy.typing import NDArray
 from adfl_stats._validation import in_interval, one_of, whole_number
 from adfl_stats.engine import Plan, Run
 from adfl_stats.errors import ConvergenceWarning
+from adfl_stats.evaluation import majority_misfits, score_statistics
 from adfl_stats.limit import settle
-from adfl_stats.methods._base import Method, Outcome, initial_estimates
-from adfl_stats.methods.bridge import Bridge
+from adfl_stats.methods._base import Outcome, initial_estimates
 from adfl_stats.methods.trimmed_scores import TrimmedScores
 from adfl_stats.problem import Problem
+from adfl_stats.solutions import weighted_solution
 from adfl_stats.suspicion import (
-    CLEAR,
     MEASURES,
     adaptive_weights,
-    advantage,
-    agree_on_trust,
     disputed,
+    smallest_majority,
     suspicion_unit,
     suspicions,
-    trusted_by,
 )
+from adfl_stats.trust import ClientModel, fit_client_model
 from adfl_stats.tuning import GRID, LambdaPath, can_tune, lambda_path
 
 __all__ = ["ADFL"]
 
 Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 # lambda in units of one over the median suspicion where the clients are too small to choose it by their rows.
 UNTUNED = 4.0
+# Two estimates of the normal clients' parameter are the same if they are nearer than so many standard errors.
+SAME = 0.5
+# A misfit is about as good as another if it is below so many times it plus what leaving out a few normal clients brings
+# (2.7 at the most in simulations of clean data, 3 to 50 coefficients, counts with extra variance among them).
+CLOSE, CLEAR = 1.1, 3.0
 
 
 @dataclass(frozen=True, eq=False)
 class ADFL:
-    """Adaptive DFL, Algorithm 1 (one stage) and Algorithm 2 (several).
+    """Adaptive DFL: weighted DFL, equation (4.1), with weights omega_m that suspicious clients lose.
 
-    Each stage measures every client's suspicion s_m at its current estimate, gives it the weight
-    omega_m = exp(-lam s_m), equation (4.3) with pi(x) = exp(-x), divides the weights by the largest
-    (end of section 4.2; done in logs, so that a large lam cannot underflow) and runs weighted DFL,
-    equation (4.1). The next stage starts from the estimates of the last, as the text of section 4.2
-    says; Algorithm 2 as printed leaves that assignment out.
-
-    With a number for `lam` this is the paper's method. What the paper leaves open is ours: the choice of
-    lambda, the start, and a last stage in which trusted clients count alike.
+    By default omega_m is the probability that client m follows the majority, under a model of clients that may differ
+    from one another (see `adfl_stats.trust`); the paper leaves the choice of lambda and of the start to its
+    Appendix D, which is not public, and this is ours. With a number for `lam` it is the paper's method, Algorithm 1
+    (one stage) or 2 (several): each stage measures every client's suspicion s_m at its current estimate, gives it
+    the weight omega_m = exp(-lam s_m), equation (4.3) with pi(x) = exp(-x), divides the weights by the largest (end
+    of section 4.2; done in logs, so that a large lam cannot underflow) and runs weighted DFL. The next stage starts
+    from the estimates of the last, as the text of section 4.2 says; Algorithm 2 as printed leaves that assignment out.
 
     Parameters
     ----------
-    lam : float, sequence of float or "cv"
+    lam : float, sequence of float, "cv" or None
         lambda_n; several are compared by cross-validation inside the clients (see `tuning`), and "cv" compares
-        a grid of multiples of one over the median suspicion.
+        a grid of multiples of one over the median suspicion. None has no stages: the weights come from the model of
+        clients.
     stages : int
         Number of stages S.
     init : array, results, method or None
         Initial estimates: one row for all clients or one each, another fit, or a method to run first.
-        None takes the better of BRIDGE-M and `TrimmedScores`, and warns where they disagree.
+        None takes least trimmed scores (see `TrimmedScores`).
     measure : {"norm", "score"} or None
         Suspicion: the norm of the client's gradient, as in the paper; or by how much the square root of
         Rao's score statistic n_m g' I_m^+ g / phi exceeds that of its chi-square 95 % point, and zero
         below, which allows for the clients' sizes and covariates and leaves ordinary clients their full
         weight. None takes "norm" with a single number for `lam`, else "score".
     equalise : bool or None
-        Whether a last stage gives weight 1 to the clients whose score statistics fit the model, and 0 to those
-        that are more probably abnormal than not, given the statistics of all (refitted until that stays). None
-        does so unless `lam` is a single number.
+        Whether a last stage takes its weights from the model of clients. None does so unless `lam` is a single
+        number.
     refresh : int or None
         Recompute the weights after every so many rounds, for corruption that begins while the network runs;
-        needs `rounds` in the fit, and takes the place of `stages` and of the last stage.
+        needs `lam`, and `rounds` in the fit, and takes the place of `stages` and of the last stage.
     balance : bool
         Divide each client's step by its influence on the network; see `DFL`.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=60, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit(ad.ADFL())
+    >>> sorted(res.client_weights.index[res.client_weights < 0.5]) == sorted(sim.abnormal_labels)
+    True
     """
 
     # Clients whose numbers overflow have weight 0, and the others are fitted.
     sets_aside: ClassVar[bool] = True
-    lam: float | str | Sequence[float] = "cv"
+    lam: float | str | Sequence[float] | None = None
     stages: int = 3
     init: Any = None
     measure: str | None = None
@@ -92,11 +103,11 @@ class ADFL:
     def __post_init__(self) -> None:
         if isinstance(self.lam, str):
             if self.lam != "cv":
-                raise ValueError(f"lam is {self.lam!r}; give a number, several to choose from, or 'cv'")
-        else:
+                raise ValueError(f"lam is {self.lam!r}; give a number, several to choose from, 'cv' or None")
+        elif self.lam is not None:
             values = [self.lam] if np.ndim(self.lam) == 0 else list(self.lam)  # type: ignore[arg-type]
             if not values:
-                raise ValueError("lam is empty; give a number, several to choose from, or 'cv'")
+                raise ValueError("lam is empty; give a number, several to choose from, 'cv' or None")
             for value in values:
                 in_interval(value, "lam", 0.0, np.inf)
         whole_number(self.stages, "stages", 1)
@@ -104,6 +115,12 @@ class ADFL:
             one_of(self.measure, "measure", MEASURES)
         if self.refresh is not None:
             whole_number(self.refresh, "refresh", 1)
+            if self.lam is None:
+                raise ValueError(
+                    f"refresh={self.refresh} recomputes the weights exp(-lam s_m); give lam, a number or 'cv'"
+                )
+        if self.equalise is False and self.lam is None:
+            raise ValueError("equalise=False leaves nothing to take weights from; give lam, a number or 'cv'")
 
     @property
     def name(self) -> str:
@@ -112,48 +129,62 @@ class ADFL:
 
     @property
     def _fixed(self) -> bool:
-        return not isinstance(self.lam, str) and np.ndim(self.lam) == 0
+        return self.lam is not None and not isinstance(self.lam, str) and np.ndim(self.lam) == 0
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the stages."""
+        theta, details, runs = self._start(problem, plan)
+        begin = theta.mean(axis=0)
+        initial, clients = theta, None
+        if self.lam is not None:
+            theta, initial, steps, runs, more = self._stages(problem, plan, theta, runs)
+            details |= more
+        if self.refresh is None and (not self._fixed if self.equalise is None else self.equalise):
+            clients, apart = _client_model(problem, [theta.mean(axis=0), begin], plan.heterogeneity)
+            details |= {"disputed": apart} if apart else {}
+            steps = problem.steps(clients.weights, balance=self.balance)
+            if self.lam is None:
+                theta = np.tile(clients.theta, (problem.M, 1))
+            # With stages, `initial` stays that of the last whose weights lambda gave: Condition 7 speaks of it.
+            run = settle(problem, theta, steps, plan, label="aDFL")
+            theta = run.theta
+            runs = [*runs, run]
+        details |= {"equalise": clients is not None, "balance": self.balance}
+        return Outcome(theta, steps, runs, details, initial=initial, clients=clients)
+
+    def _start(self, problem: Problem, plan: Plan) -> tuple[Array, dict[str, Any], list[Run]]:
+        """Return initial estimates (M, P), what to say of them, and the runs they cost."""
+        if self.init is not None:
+            return initial_estimates(self.init, problem, plan)
+        start = TrimmedScores()
+        found = start.concentrate(problem, np.zeros((0, problem.P)))
+        theta = found.theta[int(np.argmin(found.misfit))]
+        return np.tile(theta, (problem.M, 1)), {"start": start.name}, []
+
+    def _stages(
+        self, problem: Problem, plan: Plan, theta: Array, runs: list[Run]
+    ) -> tuple[Array, Array, Any, list[Run], dict[str, Any]]:
+        """Run the stages whose weights lambda gives, Algorithm 2."""
         measure = self.measure or ("norm" if self._fixed else "score")
-        theta, start, runs = initial_estimates(robust_start() if self.init is None else self.init, problem, plan)
-        begin, trusted = theta.mean(axis=0), list[Mask]()
         suspicion = suspicions(problem, theta, measure)
-        choice, path = self._choose(problem, begin, suspicion, measure)
-        plans = self._plans(plan)
-        equalise = self.refresh is None and (not self._fixed if self.equalise is None else self.equalise)
+        choice, path = self._choose(problem, theta.mean(axis=0), suspicion, measure)
+        plans, first = self._plans(plan), len(runs)
+        last = self.refresh is not None or (self._fixed and not self.equalise) or self.equalise is False
         for k, stage in enumerate(plans):
             if k > 0:
                 suspicion = suspicions(problem, theta, measure)
             lam = choice / suspicion_unit(suspicion, measure) if isinstance(self.lam, str) else choice
             steps = problem.steps(adaptive_weights(suspicion, lam), balance=self.balance)
-            trusted.append(trusted_by(steps.weights))
-            last = k + 1 == len(plans) and not equalise
-            run = settle(problem, theta, steps, stage if last else stage.loosened(), label=f"aDFL stage {k + 1}")
+            final = last and k + 1 == len(plans)
+            run = settle(problem, theta, steps, stage if final else stage.loosened(), label=f"aDFL stage {k + 1}")
             initial, theta = theta, run.theta
             runs = [*runs, run]
-        if equalise:
-            bad, dispute = self._flagged(problem, (begin, trusted[0]), (theta.mean(axis=0), trusted[-1]))
-            start = dispute | start
-            steps = problem.steps(np.where(bad, 0.0, 1.0), balance=self.balance)
-            # `initial` stays that of the last stage whose weights lambda gave: Condition 7 speaks of it.
-            run = settle(problem, theta, steps, plan, label="aDFL last stage")
-            theta = run.theta
-            runs = [*runs, run]
-        details = {
-            **start,
-            "lam": float(lam),
-            "measure": measure,
-            "stages": len(plans),
-            "equalise": equalise,
-            "balance": self.balance,
-        }
+        details = {"lam": float(lam), "measure": measure, "stages": len(plans)}
         if path is not None:
             details["lambda_path"] = path.to_frame().to_dict("list")
         if self.refresh is not None:
-            runs = [*runs[: -len(plans)], _joined(runs[-len(plans) :])]
-        return Outcome(theta, steps, runs, details, initial=initial)
+            runs = [*runs[:first], _joined(runs[first:])]
+        return theta, initial, steps, runs, details
 
     def _choose(
         self, problem: Problem, start: Array, suspicion: Array, measure: str
@@ -170,29 +201,6 @@ class ADFL:
         path = lambda_path(problem, weights, lams, start, balance=self.balance)
         return float((multiples if isinstance(self.lam, str) else lams)[path.best]), path
 
-    def _flagged(
-        self, problem: Problem, start: tuple[Array, Mask], stages: tuple[Array, Mask]
-    ) -> tuple[Mask, dict[str, int]]:
-        """Flag clients from two estimates and those trusted there; return the flags that count, and a dispute.
-
-        Weights of abnormal clients that are not small draw the stages towards these clients, and the more so the
-        further they got: where the signal is weak the start may have seen more clearly.
-        """
-        (early, at_start), (late, theta) = (agree_on_trust(problem, *given) for given in (start, stages))
-        if (early == late).all() or advantage(problem, at_start, theta) <= CLEAR:
-            return late, {}
-        apart = disputed(early, late)
-        if not apart:
-            return early, {}
-        warnings.warn(
-            f"flags disagree about {apart} of {problem.M} clients: {int(early.sum())} seen from the start, "
-            f"{int(late.sum())} after the stages. Those from the start count, where the majority fits together better; "
-            "see ad.screen(res) and ad.compare_starts(model)",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
-        return early, {"disputed": apart}
-
     def _plans(self, plan: Plan) -> list[Plan]:
         """Return the plans of the stages."""
         if self.refresh is None:
@@ -203,9 +211,42 @@ class ADFL:
         return [replace(plan, rounds=self.refresh)] * whole + ([replace(plan, rounds=rest)] if rest else [])
 
 
-def robust_start() -> Method:
-    """Return the method that initial estimates come from unless the user names another."""
-    return TrimmedScores(rival=Bridge("median"))
+def _client_model(problem: Problem, starts: list[Array], heterogeneity: str) -> tuple[ClientModel, int]:
+    """Fit the model of clients from a robust start, and from the pooled estimate where it leads elsewhere.
+
+    Scores are those of one scoring step, so that the start matters where the information does. Of two models the one
+    is taken whose majority fits together better. Returns about how many clients they disagree, zero where few.
+    """
+    found = fit_client_model(problem, starts[0], heterogeneity)
+    if problem.quadratic:
+        return found, 0
+    pooled = weighted_solution(problem, problem.sizes * problem.data.counted, found.theta)
+    rivals = [start for start in (*starts[1:], pooled) if not _near(found, start)]
+    apart = 0
+    for start in rivals:
+        other = fit_client_model(problem, start, heterogeneity)
+        if _near(found, other.theta):
+            continue
+        thetas = np.stack([found.theta, other.theta])
+        scores = [score_statistics(problem.data, problem.family, one[None])[0] for one in thetas]
+        chosen = smallest_majority(np.stack(scores, axis=1))
+        mine, its = majority_misfits(problem.data, problem.family, thetas, chosen)
+        apart = max(apart, disputed(found.weights < 0.5, other.weights < 0.5) if its < CLOSE * mine + CLEAR else 0)
+        found = other if its < mine else found
+    if apart:
+        warnings.warn(
+            f"two readings of the clients fit about as well, and disagree about {apart} of {problem.M} of them: the data "
+            "do not tell clearly who follows the majority. See ad.compare_starts(model) and res.summary()",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+    return found, apart
+
+
+def _near(clients: ClientModel, theta: Array) -> bool:
+    """Return whether theta is within a small part of a standard error of the model's estimate."""
+    error = clients.units / np.sqrt(max(float(clients.weights.sum()), 1.0))
+    return bool((np.abs(theta - clients.theta) < SAME * error).all())
 
 
 def _joined(runs: list[Run]) -> Run:

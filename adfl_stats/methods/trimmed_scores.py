@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from zlib import crc32
@@ -13,13 +12,12 @@ from numpy.typing import NDArray
 from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._validation import whole_number
 from adfl_stats.engine import Plan, Run
-from adfl_stats.errors import ConvergenceWarning
 from adfl_stats.evaluation import majority_misfits
 from adfl_stats.limit import settle
 from adfl_stats.methods._base import Outcome, initial_estimates
 from adfl_stats.problem import Problem
 from adfl_stats.solutions import weighted_solutions
-from adfl_stats.suspicion import agree_on_trust, disputed, smallest_majority
+from adfl_stats.suspicion import smallest_majority
 
 __all__ = ["TrimmedScores"]
 
@@ -53,8 +51,7 @@ class TrimmedScores:
         Clients in each; more where these have fewer than ten rows a parameter. The fewer they are, the more of the
         sets have normal clients only.
     rival : array, results, method or None
-        One more start, which competes with the random ones. A warning says where the two kinds disagree about
-        who is abnormal.
+        One more start, which competes with the random ones.
     seed : int
         Seed of the random sets.
     """
@@ -78,45 +75,33 @@ class TrimmedScores:
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Concentrate, and run weighted DFL with the clients that are left."""
+        runs: list[Run] = []
+        rivals = np.zeros((0, problem.P))
+        if self.rival is not None:
+            given, _, runs = initial_estimates(self.rival, problem, plan)
+            rivals = given.mean(axis=0)[None]
+        found = self.concentrate(problem, rivals)
+        best = int(np.argmin(found.misfit))
+        steps = problem.steps(found.chosen[:, best].astype(np.float64))
+        centre = np.tile(found.theta[best], (problem.M, 1))
+        run = settle(problem, centre, steps, plan, label=self.name)
+        details = {"start": "random sets of clients", "misfit": float(found.misfit[best])}
+        return Outcome(run.theta, steps, [*runs, run], details, initial=centre)
+
+    def concentrate(self, problem: Problem, rivals: Array) -> Concentrated:
+        """Concentrate from the random sets and from rivals (R, P), without a run of the network."""
         begin = problem.start().mean(axis=0)
         sets = _random_sets(problem, self.starts, self.handful, self.seed)
         theta = weighted_solutions(
             problem, problem.sizes[:, None] * sets, np.tile(begin, (self.starts, 1)), ROUGH
         ).theta
-        runs: list[Run] = []
-        if self.rival is not None:
-            given, _, runs = initial_estimates(self.rival, problem, plan)
-            theta = np.vstack([theta, given.mean(axis=0)])
-        found = _concentrate(problem, theta)
-        best = int(np.argmin(found.misfit))
-        apart = self._compare(problem, found) if self.rival is not None else 0
-        steps = problem.steps(found.chosen[:, best].astype(np.float64))
-        centre = np.tile(found.theta[best], (problem.M, 1))
-        run = settle(problem, centre, steps, plan, label=self.name)
-        details = {"start": "random sets of clients", "misfit": float(found.misfit[best])}
-        details |= {"disputed": apart} if apart else {}
-        return Outcome(run.theta, steps, [*runs, run], details, initial=centre)
-
-    def _compare(self, problem: Problem, found: _Concentrated) -> int:
-        """Warn where the best random start and the rival would flag different clients; return how many, 0 if few."""
-        mine = int(np.argmin(found.misfit[:-1]))
-        bad, rival = (agree_on_trust(problem, found.theta[k], found.chosen[:, k])[0] for k in (mine, -1))
-        apart = disputed(bad, rival)
-        if apart:
-            name = getattr(self.rival, "name", "the given start")
-            better = name if found.misfit[-1] < found.misfit[mine] else self.name
-            warnings.warn(
-                f"two robust starts disagree about {apart} of {problem.M} clients: {self.name} would flag "
-                f"{int(bad.sum())}, {name} {int(rival.sum())}. {better}, whose majority fits together better, was "
-                "taken; compare them with ad.compare_starts(model)",
-                ConvergenceWarning,
-                stacklevel=6,
-            )
-        return apart
+        return _concentrate(problem, np.vstack([theta, rivals]))
 
 
 @dataclass(frozen=True)
-class _Concentrated:
+class Concentrated:
+    """Estimates (R, P), the majorities that they come from (M, R), and how badly these suit them (R,)."""
+
     theta: Array
     chosen: NDArray[np.bool_]
     misfit: Array
@@ -134,7 +119,7 @@ def _random_sets(problem: Problem, count: int, size: int, seed: int) -> NDArray[
     return sets
 
 
-def _concentrate(problem: Problem, theta: Array) -> _Concentrated:
+def _concentrate(problem: Problem, theta: Array) -> Concentrated:
     """Concentrate from all of theta (R, P), then further from the best few; the last row counts among these."""
     scores = _Scores(problem, np.median(theta, axis=0))
     first = _steps(problem, scores, theta, FIRST_STEPS)
@@ -145,10 +130,10 @@ def _concentrate(problem: Problem, theta: Array) -> _Concentrated:
     # The rest stopped early: they are not compared.
     misfit = np.full(len(theta), np.inf)
     first.theta[go_on], first.chosen[:, go_on], misfit[go_on] = last.theta, last.chosen, last.misfit
-    return _Concentrated(first.theta, first.chosen, misfit)
+    return Concentrated(first.theta, first.chosen, misfit)
 
 
-def _steps(problem: Problem, scores: _Scores, theta: Array, most: int) -> _Concentrated:
+def _steps(problem: Problem, scores: _Scores, theta: Array, most: int) -> Concentrated:
     """Do up to `most` concentration steps from theta (R, P)."""
     chosen, found = np.zeros((problem.M, len(theta)), dtype=bool), None
     for _ in range(most):
@@ -157,7 +142,7 @@ def _steps(problem: Problem, scores: _Scores, theta: Array, most: int) -> _Conce
             break
         found = weighted_solutions(problem, problem.sizes[:, None] * chosen, theta, ROUGH, found)
         theta = found.theta
-    return _Concentrated(theta, chosen, majority_misfits(problem.data, problem.family, theta, chosen))
+    return Concentrated(theta, chosen, majority_misfits(problem.data, problem.family, theta, chosen))
 
 
 class _Scores:

@@ -4,6 +4,16 @@
 varies, `mixture` and `spread` fit the model, `selection` chooses its parts, and `client_model` puts them together.
 """
 
-from adfl_stats.trust.client_model import HETEROGENEITY, ClientModel, fit_client_model
+from adfl_stats.trust.client_model import HETEROGENEITY, ClientModel, fit_client_model, spread_model
+from adfl_stats.trust.record import ClientRecord, record_clients
+from adfl_stats.trust.summaries import has_known_dispersion
 
-__all__ = ["HETEROGENEITY", "ClientModel", "fit_client_model"]
+__all__ = [
+    "HETEROGENEITY",
+    "ClientModel",
+    "ClientRecord",
+    "fit_client_model",
+    "has_known_dispersion",
+    "record_clients",
+    "spread_model",
+]

@@ -19,10 +19,10 @@ from adfl_stats.solutions import weighted_solution
 from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores
 from adfl_stats.trust.null import Null, calibrate
 from adfl_stats.trust.resampling import resampled_scores
-from adfl_stats.trust.selection import Candidate, Resample, choose
+from adfl_stats.trust.selection import Candidate, Resample, choose, choose_spread
 from adfl_stats.trust.summaries import Summaries, has_known_dispersion, summarise
 
-__all__ = ["HETEROGENEITY", "ClientModel", "fit_client_model"]
+__all__ = ["HETEROGENEITY", "ClientModel", "fit_client_model", "spread_model"]
 
 Array = NDArray[np.float64]
 
@@ -97,15 +97,12 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
         Whether normal clients may differ: where the data say so, never, or always.
     """
     data, family = problem.data, problem.family
-    known = has_known_dispersion(data, family)
-    least = 0.0 if family.estimates_scale else 1.0
-    floor = ROUNDING**2 * float(np.median(mean_squares(data))) if family.name == "gaussian" else 0.0
     summaries, normal = summarise(data, family, theta), np.ones(problem.M, dtype=bool)
-    for _ in range(MOST_PASSES):
-        null = calibrate(summaries, normal, known=known, least=least, floor=floor)
+    for k in range(MOST_PASSES):
+        null = _null(problem, summaries, normal)
         scores, units, heard = client_scores(summaries, null)
         resample = _resampler(problem, theta, summaries, null, normal)
-        candidates = choose(scores, robust_centres(scores), heterogeneity, resample)
+        candidates = choose(scores, robust_centres(scores), heterogeneity, resample, hasty=k == 0)
         posterior = np.zeros((problem.M, 3))
         posterior[:, 2] = 1.0
         posterior[heard] = _probabilities(candidates)
@@ -114,7 +111,7 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
         normal = weights > 0.5
         move = np.abs((theta - before) / units).max() * np.sqrt(normal.sum())
         summaries = summaries.moved(theta - before) if problem.quadratic else summarise(data, family, theta)
-        if move < SMALL_MOVE:
+        if move < SMALL_MOVE and k > 0:
             break
     best = candidates[0]
     spread, components = best.words
@@ -133,6 +130,52 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
         units=units,
         candidates=[(*one.words, one.criterion) for one in candidates],
     )
+
+
+def spread_model(problem: Problem, theta: Array, weights: Array, heterogeneity: str = "auto") -> ClientModel:
+    """Estimate the spread between the clients that a method trusts, at its estimate theta (P,).
+
+    Parameters
+    ----------
+    problem : Problem
+        Data and family.
+    theta : ndarray (P,)
+        The estimate.
+    weights : ndarray (M,)
+        The method's own: clients with half of the largest or more are taken as normal.
+    heterogeneity : {"auto", "none", "estimate"}
+        As in `fit_client_model`.
+    """
+    summaries, normal = summarise(problem.data, problem.family, theta), 2.0 * weights >= weights.max()
+    null = _null(problem, summaries, normal)
+    scores, units, heard = client_scores(summaries, null)
+    candidates = choose_spread(scores.of(normal[heard]), heterogeneity)
+    probabilities = np.column_stack([normal & heard, np.zeros(problem.M), ~(normal & heard)]).astype(np.float64)
+    best = candidates[0]
+    return ClientModel(
+        theta=theta,
+        weights=probabilities[:, 0],
+        probabilities=probabilities,
+        spread=best.spread.covariance * np.outer(units, units),
+        spread_kind=best.words[0],
+        components=best.words[1],
+        shift=None,
+        null=null,
+        summaries=summaries,
+        scores=scores,
+        units=units,
+        candidates=[(*one.words, one.criterion) for one in candidates],
+    )
+
+
+def _null(problem: Problem, summaries: Summaries, normal: NDArray[np.bool_]) -> Null:
+    """Calibrate, with what the family says of the dispersion."""
+    data, family = problem.data, problem.family
+    least = 0.0 if family.estimates_scale else 1.0
+    floor = 0.0
+    if family.link == "identity":
+        floor = ROUNDING**2 * float(np.median(mean_squares(data)[data.counted]))
+    return calibrate(summaries, normal, known=has_known_dispersion(data, family), least=least, floor=floor)
 
 
 def _resampler(problem: Problem, theta: Array, summaries: Summaries, null: Null, normal: NDArray[np.bool_]) -> Resample:
@@ -156,7 +199,7 @@ def client_scores(summaries: Summaries, null: Null) -> tuple[ClientScores, Array
     noise = np.sqrt(null.dispersions[heard])
     A, z = summaries.factors[heard] / noise[:, None, None], summaries.scores[heard] / noise[:, None]
     full = summaries.ranks[heard] == P
-    lower = np.linalg.cholesky(summaries.shape)
+    lower = np.linalg.cholesky(null.shape)
     A[full], z[full] = np.linalg.solve(lower, A[full]), np.linalg.solve(lower, z[full].T).T
     J = A.transpose(0, 2, 1) @ A
     typical = np.median(np.diagonal(J, axis1=1, axis2=2), axis=0)

@@ -4,7 +4,7 @@ In coordinates in which client m's information is the identity its score is z_m 
 the client's deviation from theta and d that of the common parameter. The components are
 
     normal    z_m ~ t(A_m d, V_m),
-    coherent  z_m ~ t(A_m (d + shift), V_m): a minority that shares another parameter,
+    coherent  z_m ~ t(A_m (d + shift), c V_m), c >= 1: a minority around another parameter,
     gross     z_m ~ t(A_m d, k V_m) for k on a grid: clients far away, each in its own direction,
 
 with t the multivariate t distribution of `null`. V_m is the identity, or I + A_m T A_m' where clients differ (see
@@ -14,7 +14,7 @@ at once: their quadratic forms are matrix products.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,8 @@ COMPONENTS = 2 + len(SCALES)
 # A run ends where the log-likelihood grows by less: models are compared by differences of several units.
 SMALL_GAIN = 0.01
 SHORT, LONG = 8, 80
+# A coherent minority is not much wider than the normal clients; what is, is gross.
+MOST_WIDTH = 16.0
 # So many normal clients, as a share of the clients, are taken as seen before: where components overlap, the maximum
 # likelihood share of a minority is far too variable (by ``benchmarks/trust.py``; well separated ones do not notice).
 PRIOR = 0.15
@@ -86,6 +88,10 @@ class ClientScores:
         """Number of coefficients."""
         return self.slopes.shape[1]
 
+    def of(self, clients: NDArray[np.bool_]) -> ClientScores:
+        """Return the scores of some clients."""
+        return ClientScores(*(getattr(self, part.name)[clients] for part in fields(self)))
+
     def statistics(self, points: Array) -> Array:
         """Return (z - A d)'V^-1 (z - A d) for every client and row of `points` (R, P), as (M, R)."""
         outer = (points[:, :, None] * points[:, None, :]).reshape(len(points), -1)
@@ -125,6 +131,8 @@ class Runs:
         d, the normal clients' parameter.
     shifts : ndarray (R, P) or None
         The coherent clients' shift; None where there are none.
+    widths : ndarray (R,)
+        c, the coherent clients' variance in units of a normal client's.
     shares : ndarray (R, 2 + scales)
         Of the components.
     log_likelihoods : ndarray (R,)
@@ -135,6 +143,7 @@ class Runs:
 
     centres: Array
     shifts: Array | None
+    widths: Array
     shares: Array
     log_likelihoods: Array
     posteriors: Array
@@ -146,6 +155,7 @@ class Runs:
         return Runs(
             self.centres[which],
             shifts,
+            self.widths[which],
             self.shares[which],
             self.log_likelihoods[which],
             self.posteriors[:, which],
@@ -162,42 +172,41 @@ class Runs:
         posteriors = np.where(wrong[None, :, None], self.posteriors[:, :, order], self.posteriors)
         centres = np.where(wrong[:, None], self.centres + self.shifts, self.centres)
         shifts = np.where(wrong[:, None], -self.shifts, self.shifts)
-        return Runs(centres, shifts, shares, self.log_likelihoods, posteriors)
+        widths = np.where(wrong, 1.0, self.widths)
+        return Runs(centres, shifts, widths, shares, self.log_likelihoods, posteriors)
 
     @property
     def majority(self) -> float:
         """The share of clients that the first run takes for normal."""
         return float(self.posteriors[:, 0, NORMAL].mean())
 
-    @property
-    def groups(self) -> list[tuple[int, Array]]:
-        """The components that share a parameter, and what it is in the first run."""
-        found = [(NORMAL, self.centres[0])]
-        return found if self.shifts is None else [*found, (COHERENT, self.centres[0] + self.shifts[0])]
-
 
 def pass_over(scores: ClientScores, runs: Runs) -> Runs:
     """Return the runs after one step of EM."""
-    posteriors, log_likelihoods, near, far = _expect(scores, runs.centres, runs.shifts, runs.shares)
+    posteriors, log_likelihoods, near, far = _expect(scores, runs)
     weights = posteriors[:, :, NORMAL] * scores.t_weights(near)
     gross = posteriors[:, :, GROSS] * scores.t_weights(near[:, :, None] / SCALES) / SCALES
     centres = scores.weighted_means(weights + gross.sum(axis=2))
-    shifts = None
+    shifts, widths = None, runs.widths
     if runs.shifts is not None:
-        shifts = scores.weighted_means(posteriors[:, :, COHERENT] * scores.t_weights(far)) - centres
-    return Runs(centres, shifts, _shares(posteriors), log_likelihoods, posteriors)
+        there = posteriors[:, :, COHERENT]
+        weights = there * scores.t_weights(far / widths)
+        shifts = scores.weighted_means(weights) - centres
+        mean = (weights * far).sum(axis=0) / np.maximum(scores.ranks @ there, np.finfo(float).tiny)
+        widths = np.clip(mean, 1.0, MOST_WIDTH)
+    return Runs(centres, shifts, widths, _shares(posteriors), log_likelihoods, posteriors)
 
 
-def _expect(
-    scores: ClientScores, centres: Array, shifts: Array | None, shares: Array
-) -> tuple[Array, Array, Array, Array]:
+def _expect(scores: ClientScores, runs: Runs) -> tuple[Array, Array, Array, Array]:
     """Return posteriors, log-likelihoods, and the statistics at the centres and at the shifted centres."""
+    centres, shifts, shares = runs.centres, runs.shifts, runs.shares
     near = scores.statistics(centres)
     far = near if shifts is None else scores.statistics(centres + shifts)
     logs = np.full((scores.M, len(centres), COMPONENTS), -np.inf)
     logs[:, :, NORMAL] = scores.log_densities(near)
     if shifts is not None:
-        logs[:, :, COHERENT] = scores.log_densities(far)
+        logs[:, :, COHERENT] = scores.log_densities(far / runs.widths)
+        logs[:, :, COHERENT] -= 0.5 * scores.ranks[:, None] * np.log(runs.widths)
     if shares[:, GROSS].any():
         spread = near[:, :, None] / SCALES
         logs[:, :, GROSS] = scores.log_densities(spread) - 0.5 * scores.ranks[:, None, None] * np.log(SCALES)
@@ -222,7 +231,8 @@ def _shares(posteriors: Array) -> Array:
 
 def _run(scores: ClientScores, centres: Array, shifts: Array | None, shares: Array, most: int) -> Runs:
     count = len(centres)
-    runs = Runs(centres, shifts, shares, np.full(count, -np.inf), np.zeros((scores.M, count, COMPONENTS)))
+    nobody = np.zeros((scores.M, count, COMPONENTS))
+    runs = Runs(centres, shifts, np.ones(count), shares, np.full(count, -np.inf), nobody)
     for _ in range(most):
         before, runs = runs.log_likelihoods, pass_over(scores, runs)
         if np.all(runs.log_likelihoods - before < SMALL_GAIN):
@@ -276,7 +286,8 @@ def _extreme_groups(scores: ClientScores, centre: Array) -> Array:
     return np.column_stack(groups)
 
 
-def standardising(scores: ClientScores) -> Array:
-    """Return R (P, P) such that R'JR is the identity for the mean information J of the clients."""
-    values, vectors = np.linalg.eigh(scores.information.mean(axis=0))
+def standardising(scores: ClientScores, weights: Array | None = None) -> Array:
+    """Return R (P, P) such that R'JR is the identity for the (weighted) mean information J of the clients."""
+    mean = np.average(scores.information, axis=0, weights=weights)
+    values, vectors = np.linalg.eigh(mean)
     return np.asarray(vectors / np.sqrt(np.maximum(values, 1e-10 * values[-1])))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import optimize, special, stats
 
 from adfl_stats.trust.summaries import Summaries
 
@@ -30,10 +30,12 @@ Array = NDArray[np.float64]
 
 # Quartiles of fewer noise levels say nothing of their spread.
 LEAST_CLIENTS = 8
+# So many times what chance explains is not believed of the shape of the variance.
+MARGIN = 1.5
 # Degrees of freedom beyond which t is normal.
 NORMAL = 1e7
-# Noise levels below this share of the median are rounding: data without noise.
-ROUNDING = 1e-20
+# A client's own noise level counts up to this point of the distribution that the others' follow.
+USUAL = 0.99
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,9 @@ class Null:
         kappa, at least zero.
     df : ndarray (M,)
         nu_m, the degrees of freedom of the clients' t distributions.
+    shape : ndarray (P, P)
+        The variance of a whitened score over the client's noise level: the identity where the family's variance
+        function holds, else as the rows' squared residuals have it, shrunk by its own error.
     """
 
     dispersion: float
@@ -59,6 +64,7 @@ class Null:
     prior: float
     kurtosis: float
     df: Array
+    shape: Array
 
 
 def calibrate(
@@ -92,15 +98,31 @@ def calibrate(
         levels, share = np.full(M, typical), np.zeros(M)
         df = np.full(M, np.inf if known else max(float(spare[usable].sum()), 1.0))
     else:
-        levels = np.maximum((prior * typical + spare * own) / (prior + spare), least)
+        # A client that does not follow the model may have residuals of any size; they must not excuse it.
+        most = typical * stats.f.ppf(USUAL, np.maximum(spare, 1.0), prior)
+        levels = np.maximum((prior * typical + spare * np.minimum(own, most)) / (prior + spare), least)
         share, df = spare / (prior + spare), prior + spare
     kurtosis = _kurtosis(summaries, normal, levels)
     # A score over its own client's noise level has no heavy tails from kurtosis; over the common one it has all.
     heavy = kurtosis * np.square(1.0 - share) * summaries.expected_peaks / (3.0 * ranks**2)
     excess = heavy + 2.0 / df
-    return Null(
-        typical, levels, prior, kurtosis, np.minimum(4.0 + (2.0 + 4.0 / ranks) / np.maximum(excess, 1e-12), NORMAL)
-    )
+    df = np.minimum(4.0 + (2.0 + 4.0 / ranks) / np.maximum(excess, 1e-12), NORMAL)
+    return Null(typical, levels, prior, kurtosis, df, _shape(summaries, kurtosis))
+
+
+def _shape(summaries: Summaries, kurtosis: float) -> Array:
+    """Return the shape of the variance, shrunk towards the identity as far as chance explains the difference.
+
+    With whitened normal covariates an entry of the mean of squared residuals times their products has variance
+    3 (1 + kappa / 3) / N off the diagonal and 8 (1 + kappa / 2) / N on it; the intensity is Ledoit and Wolf's (2004).
+    """
+    P = len(summaries.shape)
+    apart = summaries.shape - np.eye(P)
+    size = float(np.square(apart).sum())
+    if summaries.shape_rows <= 0.0 or size == 0.0:
+        return np.eye(P)
+    chance = (3.0 * P * (P - 1) + 8.0 * P) * (1.0 + kurtosis / 2.0) / summaries.shape_rows
+    return np.asarray(np.eye(P) + max(0.0, 1.0 - MARGIN * chance / size) * apart)
 
 
 def _prior(levels: Array, df: Array) -> tuple[float, float]:

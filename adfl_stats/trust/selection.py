@@ -18,10 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores, Runs, coherent_runs, gross_runs, normal_run
+from adfl_stats.trust.mixture import (
+    GROSS,
+    NORMAL,
+    ClientScores,
+    Runs,
+    coherent_runs,
+    gross_runs,
+    normal_run,
+)
 from adfl_stats.trust.spread import Spread, excess, fit_spread, next_direction
 
-__all__ = ["Candidate", "choose"]
+__all__ = ["Candidate", "choose", "choose_spread"]
 
 Array = NDArray[np.float64]
 Resample: TypeAlias = Callable[[Array, int], list[ClientScores] | None]
@@ -30,10 +38,14 @@ Resample: TypeAlias = Callable[[Array, int], list[ClientScores] | None]
 GROSS_PRICE = 15.0
 # What a coherent minority costs beyond the 95 % point of chi-square, and how much less a direction of spread does.
 SEARCH_PRICE, PREFERENCE = 3.0, 8.0
+# Where clients differ their effects need not be normal, and a tail of these is no minority.
+UNCERTAIN = 6.0
 # Fewer clients cannot show a minority, or a spread.
 LEAST_FOR_MINORITY, LEAST_FOR_SPREAD = 6, 4
 # Mean doubt about the clients (the smaller of the probabilities of normal and not) that calls for a spread to be tried.
 DOUBT = 0.01
+# Standard deviations beyond its mean at which the sum of the squared tests of a spread calls for one to be tried.
+CHANCE = 2.5
 # A coefficient with a smaller test statistic has no spread of its own.
 ACTIVE = 0.5
 MOST_DIRECTIONS = 3
@@ -78,7 +90,8 @@ def price_of(spread: Spread, runs: Runs, M: int) -> float:
     """Return what a model costs, in units of twice a log-likelihood."""
     search = minority_price(len(spread.variances))
     price = spread.n_variances * np.log(M) + spread.n_directions * (search - PREFERENCE)
-    price += search if runs.shifts is not None else 0.0
+    if runs.shifts is not None:
+        price += search + (UNCERTAIN if spread.factor.shape[1] else 0.0)
     return float(price + (GROSS_PRICE if runs.shares[0, GROSS].any() else 0.0))
 
 
@@ -135,7 +148,9 @@ class _Search:
         return [self.best(kind) for kind in kinds if kind]
 
 
-def choose(scores: ClientScores, seeds: Array, heterogeneity: str, resample: Resample) -> list[Candidate]:
+def choose(
+    scores: ClientScores, seeds: Array, heterogeneity: str, resample: Resample, *, hasty: bool = False
+) -> list[Candidate]:
     """Fit models of clients and return them, the best first.
 
     Parameters
@@ -148,12 +163,14 @@ def choose(scores: ClientScores, seeds: Array, heterogeneity: str, resample: Res
         Whether clients may differ: where the data say so, never, or always.
     resample : callable
         Given T (P, P) in the units of `scores` and a number, returns so many sets of scores of normal clients.
+    hasty : bool
+        Whether this is a first look, which leaves out what a second will see better.
     """
     search = _Search(scores, seeds)
     for runs in search.components(search.none):
         search.add(search.none, runs)
     best = search.best()
-    spreads = heterogeneity == "estimate" or (heterogeneity == "auto" and _shows_spread(scores, best.runs))
+    spreads = heterogeneity == "estimate" or (heterogeneity == "auto" and _shows_spread(scores, best.runs, hasty=hasty))
     if spreads and scores.M >= LEAST_FOR_SPREAD:
         bases = list({id(one): one for one in (*search.simple(), best)}.values())
         search.grow(bases, Spread.of(scores.P, np.arange(scores.P), common=True))
@@ -164,6 +181,23 @@ def choose(scores: ClientScores, seeds: Array, heterogeneity: str, resample: Res
     kept = [one for one in search.candidates if heterogeneity != "estimate" or one.spread.factor.shape[1]]
     kept = _checked(kept or search.candidates, resample)
     return sorted(kept, key=lambda one: one.criterion)
+
+
+def choose_spread(scores: ClientScores, heterogeneity: str) -> list[Candidate]:
+    """Fit models in which all clients are normal, with and without a spread; return them, the best first."""
+    search = _Search(scores, np.zeros((0, scores.P)))
+    plain = search.add(search.none, normal_run(scores))
+    spreads = heterogeneity == "estimate" or (
+        heterogeneity == "auto" and _shows_spread(scores, plain.runs, hasty=False)
+    )
+    if spreads and scores.M >= LEAST_FOR_SPREAD:
+        tests = excess(scores, plain.runs)[0]
+        active = np.flatnonzero(tests > ACTIVE) if (tests > ACTIVE).any() else np.array([int(np.argmax(tests))])
+        for spread in (Spread.of(scores.P, np.arange(scores.P), common=True), Spread.of(scores.P, active)):
+            search.add(*fit_spread(scores, spread, plain.runs))
+        _add_directions(search)
+    kept = [one for one in search.candidates if heterogeneity != "estimate" or one.spread.factor.shape[1]]
+    return sorted(kept or search.candidates, key=lambda one: one.criterion)
 
 
 def _checked(candidates: list[Candidate], resample: Resample) -> list[Candidate]:
@@ -193,26 +227,26 @@ def _add_directions(search: _Search) -> None:
     for _ in range(min(MOST_DIRECTIONS, search.scores.P - 1)):
         best = search.best()
         for base in {id(one): one for one in (best, *search.simple())}.values():
-            direction = next_direction(base.spread.integrated(search.scores), base.runs)
+            direction, _ = next_direction(base.spread.integrated(search.scores), base.runs)
             wider = replace(base.spread, directions=np.column_stack([base.spread.directions, direction]))
             search.add(*fit_spread(search.scores, wider, base.runs))
         if search.best() is best:
             break
 
 
-def _shows_spread(scores: ClientScores, runs: Runs) -> bool:
-    """Return whether the best model without a spread leaves any, or doubts too many clients."""
-    posterior = runs.posteriors[:, 0]
-    normal = posterior[:, NORMAL]
-    if np.minimum(normal, 1.0 - normal).mean() > DOUBT:
+def _shows_spread(scores: ClientScores, runs: Runs, *, hasty: bool) -> bool:
+    """Return whether the best model without a spread leaves any, or doubts too many clients.
+
+    In haste only the second is asked: noise levels are not settled yet.
+    """
+    normal = runs.posteriors[:, 0, NORMAL]
+    doubt = float(np.minimum(normal, 1.0 - normal).mean())
+    if hasty or doubt > DOUBT:
+        return doubt > DOUBT
+    # Half of the tests are negative without a spread; the squares of the others add up to P / 2, variance 5 P / 4.
+    beyond = np.square(np.maximum(excess(scores, runs)[0], 0.0)).sum()
+    if beyond > 0.5 * scores.P + CHANCE * np.sqrt(1.25 * scores.P):
         return True
-    tests, matrix = excess(scores, runs)
-    # Half of the tests are negative without a spread: the sum of squares of the others has mean P / 2, variance 5 P / 4.
-    if np.square(np.maximum(tests, 0.0)).sum() > 0.5 * scores.P + 1.65 * np.sqrt(1.25 * scores.P):
-        return True
-    count = float(posterior[:, [NORMAL, COHERENT]].sum())
-    values, vectors = np.linalg.eigh(scores.information.mean(axis=0))
-    standard = vectors / np.sqrt(np.maximum(values, 1e-10 * values[-1]))
-    largest = float(np.linalg.eigvalsh(standard.T @ matrix @ standard / count)[-1])
     # Beyond the largest eigenvalue that chance brings (Marchenko and Pastur), with room for its own error.
-    return largest > 1.1 * ((1.0 + np.sqrt(scores.P / count)) ** 2 - 1.0)
+    edge = (1.0 + np.sqrt(scores.P / normal.sum())) ** 2 - 1.0
+    return next_direction(scores, runs)[1] > 1.1 * edge

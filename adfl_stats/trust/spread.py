@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from adfl_stats.trust.mixture import ClientScores, Runs, pass_over, standardising
+from adfl_stats.trust.mixture import NORMAL, ClientScores, Runs, pass_over, standardising
 
 __all__ = ["Spread", "excess", "fit_spread", "next_direction"]
 
@@ -72,99 +72,94 @@ class Spread:
 
     def integrated(self, scores: ClientScores) -> ClientScores:
         """Return the scores with u_m integrated out: V_m = I + A_m T A_m'."""
-        F = self.factor
-        if not F.shape[1]:
-            return scores
-        lower, solved, along = self._solved(scores, F)
-        return replace(
-            scores,
-            slopes=scores.slopes - np.einsum("mki,mk->mi", solved, along),
-            information=scores.information - solved.transpose(0, 2, 1) @ solved,
-            squares=np.maximum(scores.squares - np.square(along).sum(axis=1), 0.0),
-            log_det=scores.log_det + np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1),
-        )
+        return _integrate(scores, self.factor).marginal
 
-    @staticmethod
-    def _solved(scores: ClientScores, F: Array) -> tuple[Array, Array, Array]:
-        """Return the Cholesky factors L of I + F'J_mF, L^-1 F'J_m and L^-1 F'A_m'z_m."""
-        JF = scores.information @ F
-        inner = F.T @ JF
-        inner[:, np.arange(F.shape[1]), np.arange(F.shape[1])] += 1.0
-        lower = np.linalg.cholesky(inner)
-        both = np.concatenate([JF.transpose(0, 2, 1), (scores.slopes @ F)[:, :, None]], axis=2)
-        solved = np.linalg.solve(lower, both)
-        return lower, solved[:, :, :-1], solved[:, :, -1]
+
+@dataclass(frozen=True, eq=False)
+class _Integrated:
+    """Scores with u_m = F f_m, f_m ~ (0, I), integrated out; the posterior covariances of f_m; and J_m F."""
+
+    marginal: ClientScores
+    covariances: Array
+    loadings: Array
+
+
+def _integrate(scores: ClientScores, F: Array) -> _Integrated:
+    loadings = scores.information @ F
+    inner = F.T @ loadings
+    inner[:, np.arange(F.shape[1]), np.arange(F.shape[1])] += 1.0
+    covariances, half = np.linalg.inv(inner), np.linalg.cholesky(inner)
+    pulled = loadings @ covariances
+    marginal = replace(
+        scores,
+        slopes=scores.slopes - (pulled @ (scores.slopes @ F)[:, :, None])[:, :, 0],
+        information=scores.information - pulled @ loadings.transpose(0, 2, 1),
+        squares=np.maximum(
+            scores.squares - np.einsum("mi,mij,mj->m", scores.slopes @ F, covariances, scores.slopes @ F), 0.0
+        ),
+        log_det=scores.log_det + np.log(np.diagonal(half, axis1=1, axis2=2)).sum(axis=1),
+    )
+    return _Integrated(marginal, covariances, loadings)
 
 
 def fit_spread(scores: ClientScores, spread: Spread, runs: Runs) -> tuple[Spread, Runs]:
     """Fit T and the mixture together from given ones, by EM with u_m as latent variables."""
     before = -np.inf
     for k in range(MOST_STEPS):
-        marginal = spread.integrated(scores)
-        runs = pass_over(marginal, runs)
+        integrated = _integrate(scores, spread.factor)
+        runs = pass_over(integrated.marginal, runs)
         gain, before = runs.log_likelihoods[0] - before, runs.log_likelihoods[0]
         if gain < SMALL_GAIN and k > 2:
             break
-        spread = _updated(scores, marginal, spread, runs, extrapolate=k % 3 == 2)
+        spread = _updated(scores, integrated, spread, runs, extrapolate=k % 3 == 2)
     return spread, runs
 
 
-def _updated(scores: ClientScores, marginal: ClientScores, spread: Spread, runs: Runs, *, extrapolate: bool) -> Spread:
-    """Return the spread after one EM step: from the posterior moments of f_m, where u_m = F f_m and f_m ~ (0, I)."""
-    F = spread.factor
+def _updated(scores: ClientScores, seen: _Integrated, spread: Spread, runs: Runs, *, extrapolate: bool) -> Spread:
+    """Return the spread after one EM step, from the posterior moments of f_m."""
+    F, covariances, marginal = spread.factor, seen.covariances, seen.marginal
     K, first = F.shape[1], len(spread.active)
-    JF = scores.information @ F
-    inner = F.T @ JF
-    inner[:, np.arange(K), np.arange(K)] += 1.0
-    covariances = np.linalg.inv(inner)
-    moments, count = np.zeros((K, K)), 0.0
-    lhs, rhs = np.zeros((K - first, scores.P, scores.P)), np.zeros((K - first, scores.P))
-    for component, point in runs.groups:
-        probability = runs.posteriors[:, 0, component]
-        weight = probability * marginal.t_weights(marginal.statistics(point[None]))[:, 0]
-        slopes = scores.slopes - scores.information @ point
-        means = (covariances @ (slopes @ F)[:, :, None])[:, :, 0]
-        each = weight[:, None, None] * means[:, :, None] * means[:, None, :]
-        each += probability[:, None, None] * covariances
-        moments += each.sum(axis=0)
-        count += float(probability.sum())
-        for j in range(first, K):
-            others = np.arange(K) != j
-            lhs[j - first] += np.tensordot(each[:, j, j], scores.information, 1)
-            rhs[j - first] += (weight * means[:, j]) @ slopes
-            rhs[j - first] -= (JF[:, :, others] @ each[:, others, j][:, :, None]).sum(axis=0)[:, 0]
-    growth = np.diag(moments)[:first] / count
+    probability, point = runs.posteriors[:, 0, NORMAL], runs.centres[0]
+    weight = probability * marginal.t_weights(marginal.statistics(point[None]))[:, 0]
+    slopes = scores.slopes - scores.information @ point
+    means = (covariances @ (slopes @ F)[:, :, None])[:, :, 0]
+    moments = weight[:, None, None] * means[:, :, None] * means[:, None, :]
+    moments += probability[:, None, None] * covariances
+    growth = np.diag(moments.sum(axis=0))[:first] / probability.sum()
     if spread.common and first:
         growth = np.full(first, growth.mean())
     variances = spread.variances.copy()
     # EM moves slowly where the spread is small beside the sampling variance.
     variances[spread.active] *= growth * (np.clip(growth, 0.3, 3.0) ** 2 if extrapolate else 1.0)
     directions = spread.directions.copy()
-    for j in range(K - first):
-        ridge = 1e-10 * np.trace(lhs[j]) * np.eye(scores.P)
-        directions[:, j] = np.linalg.solve(lhs[j] + ridge, rhs[j])
+    for j in range(first, K):
+        others = np.arange(K) != j
+        lhs = np.tensordot(moments[:, j, j], scores.information, 1)
+        rhs = (weight * means[:, j]) @ slopes
+        rhs -= (seen.loadings[:, :, others] @ moments[:, others, j][:, :, None]).sum(axis=0)[:, 0]
+        directions[:, j - first] = np.linalg.solve(lhs + 1e-10 * np.trace(lhs) * np.eye(scores.P), rhs)
     return replace(spread, variances=variances, directions=directions)
 
 
 def excess(scores: ClientScores, runs: Runs) -> tuple[Array, Array]:
     """Return score tests of a spread in each coefficient (P,), about N(0, 1) without one, and their matrix (P, P).
 
-    The derivative of the log-likelihood in T at T = 0 is half of sum_m (s_m s_m' - J_m), over the clients that
-    share a parameter.
+    The derivative of the log-likelihood in T at T = 0 is half of sum_m (s_m s_m' - J_m), over the normal clients.
     """
-    matrix, variance = np.zeros((scores.P, scores.P)), np.zeros(scores.P)
     fourth = 3.0 * (1.0 + 2.0 / np.maximum(scores.df - 4.0, 1.0)) - 1.0
-    for component, point in runs.groups:
-        probability = runs.posteriors[:, 0, component]
-        slopes = scores.slopes - scores.information @ point
-        matrix += (slopes * probability[:, None]).T @ slopes - np.tensordot(probability, scores.information, 1)
-        diagonal = np.diagonal(scores.information, axis1=1, axis2=2)
-        variance += (probability * fourth) @ np.square(diagonal)
+    probability = runs.posteriors[:, 0, NORMAL]
+    slopes = scores.slopes - scores.information @ runs.centres[0]
+    matrix = (slopes * probability[:, None]).T @ slopes - np.tensordot(probability, scores.information, 1)
+    variance = (probability * fourth) @ np.square(np.diagonal(scores.information, axis1=1, axis2=2))
     return np.diag(matrix) / np.sqrt(np.maximum(variance, np.finfo(float).tiny)), matrix
 
 
-def next_direction(scores: ClientScores, runs: Runs) -> Array:
-    """Return a direction (P,) in which the clients differ most beyond what `scores` allow for, to begin with."""
-    standard = standardising(scores)
-    values, vectors = np.linalg.eigh(standard.T @ excess(scores, runs)[1] @ standard / scores.M)
-    return np.asarray(standard @ vectors[:, -1] * np.sqrt(max(values[-1], 0.05)))
+def next_direction(scores: ClientScores, runs: Runs) -> tuple[Array, float]:
+    """Return the direction (P,) in which normal clients differ most beyond what `scores` allow for, and how much.
+
+    The second is the largest eigenvalue of their excess variance, in units of their sampling variance.
+    """
+    normal = runs.posteriors[:, 0, NORMAL]
+    standard = standardising(scores, normal)
+    values, vectors = np.linalg.eigh(standard.T @ excess(scores, runs)[1] @ standard / normal.sum())
+    return standard @ vectors[:, -1] * np.sqrt(max(values[-1], 0.05)), float(values[-1])

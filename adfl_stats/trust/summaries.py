@@ -22,8 +22,6 @@ __all__ = ["Summaries", "has_known_dispersion", "summarise"]
 
 Array = NDArray[np.float64]
 
-ROWS_A_PARAMETER = 50.0
-
 
 @dataclass(frozen=True, eq=False)
 class Summaries:
@@ -43,6 +41,8 @@ class Summaries:
         Mean squared Pearson residual: about the client's own estimate with n_m - rank in the divisor, so that a
         shift of the client does not inflate it; about theta where the family's dispersion is known. NaN for clients
         with too few rows to say.
+    shape_rows : float
+        Rows behind `shape`.
     shape : ndarray (P, P)
         Mean, over the rows of clients of full rank, of the variance of `scores` as the squared residuals have it,
         over the client's dispersion: the identity where the family's variance function holds.
@@ -56,6 +56,7 @@ class Summaries:
     ranks: NDArray[np.int64]
     sizes: Array
     dispersions: Array
+    shape_rows: float
     shape: Array
     expected_peaks: Array
     peaks: Array
@@ -95,9 +96,9 @@ def summarise(data: ClientData, family: Family, theta: Array) -> Summaries:
         short = np.where(spare > 0, sizes / np.maximum(spare, 1.0), 0.0)
         member = (ranks == P) & (spare > 0) & (dispersion > 0)
         if not known and member.any():
-            weight = np.where(member, sizes * short / np.where(member, dispersion, 1.0), 0.0)
+            weight = np.where(member, sizes / np.where(member, dispersion, 1.0), 0.0)
             shape += np.tensordot(weight, np.where(member[:, None, None], rows["meats"], 0.0), 1)
-            counted += float(sizes[member].sum())
+            counted += float(spare[member].sum())
         for name, value in {
             "scores": scores[:, 0],
             "factors": (J @ roots).transpose(0, 2, 1),
@@ -108,12 +109,8 @@ def summarise(data: ClientData, family: Family, theta: Array) -> Summaries:
             "peaks": rows["peaks"] * short**2,
         }.items():
             parts.setdefault(name, []).append(value)
-    # Fewer rows than this for each of its entries say less of the shape than the family's variance function.
-    reliable = counted >= ROWS_A_PARAMETER * P
-    return Summaries(
-        shape=shape / counted if reliable else np.eye(P),
-        **{name: np.concatenate(values) for name, values in parts.items()},
-    )
+    arrays = {name: np.concatenate(values) for name, values in parts.items()}
+    return Summaries(shape_rows=counted, shape=shape / counted if counted else np.eye(P), **arrays)
 
 
 def _rows(

@@ -1,0 +1,233 @@
+"""What a fit keeps of its model of clients, without the data: verdicts, deviations, spread, effects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from adfl_stats._algebra import inverse, stacked_cholesky
+from adfl_stats.trust.client_model import ClientModel
+from adfl_stats.trust.mixture import ClientScores
+from adfl_stats.trust.summaries import Summaries
+
+__all__ = ["ClientRecord", "record_clients"]
+
+Array = NDArray[np.float64]
+
+# A direction in which the client decides the estimate by itself leaves less than this share of its variance.
+LEAST_VARIANCE = 1e-6
+# A client is noisy if its own residual variance is so many times the typical one, and beyond chance in any of M clients.
+NOISY, FAMILY_LEVEL = 2.0, 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class ClientRecord:
+    """The model of clients at the estimate.
+
+    Attributes
+    ----------
+    spread_kind, components : str
+        Which parts the model has: spread "none", "common", "diagonal", "rank k" or sums of these; components "normal",
+        "coherent", "gross".
+    candidates : list of [str, str, float]
+        Spread, components and criterion of the models that were compared, the best first.
+    probabilities : ndarray (M, 3)
+        Of being normal, of belonging to a coherent minority, of being gross.
+    spread : ndarray (P, P)
+        T, the covariance of the normal clients' parameters.
+    shift : ndarray (P,)
+        Of the coherent minority; NaN where there is none.
+    dispersion, prior, kurtosis : float
+        The typical noise level, the degrees of freedom it counts for, the excess kurtosis of the rows' scores.
+    noise : ndarray (M,)
+        Each client's own residual variance over the typical one; NaN where it has too few rows, or labels.
+    noisy : ndarray (M,) of bool
+        Whether that is beyond chance.
+    statistics, ranks, df, p_values : ndarray (M,)
+        The score statistic s_m' Var(s_m)^+ s_m at the estimate, its degrees of freedom and those of its tails, and the
+        p-value. The variance has the clients' noise levels, the spread T, and what the client's own rows did to the
+        estimate.
+    cochran : list of float
+        Cochran's Q of the normal clients over all coefficients, its degrees of freedom, and its p-value.
+    deviations, errors : ndarray (M, P)
+        One scoring step from the estimate to the client's own, and its standard errors (sampling alone); NaN where the
+        client does not know all coefficients.
+    effects, effect_errors : ndarray (M, P)
+        The deviations shrunk by T (empirical Bayes), and their standard errors; zero where clients do not differ.
+    """
+
+    spread_kind: str
+    components: str
+    candidates: list[Any]
+    probabilities: Array
+    spread: Array
+    shift: Array
+    dispersion: float
+    prior: float
+    kurtosis: float
+    noise: Array
+    noisy: NDArray[np.bool_]
+    statistics: Array
+    ranks: NDArray[np.int64]
+    df: Array
+    p_values: Array
+    cochran: list[float]
+    deviations: Array
+    errors: Array
+    effects: Array
+    effect_errors: Array
+
+    WORDS: ClassVar = ("spread_kind", "components", "candidates", "cochran", "dispersion", "prior", "kurtosis")
+
+    @property
+    def differ(self) -> bool:
+        """Whether clients differ."""
+        return self.spread_kind != "none"
+
+    def words(self) -> dict[str, Any]:
+        """Return what is not an array, for a file."""
+        return {name: getattr(self, name) for name in self.WORDS}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays, for a file."""
+        return {part.name: getattr(self, part.name) for part in fields(self) if part.name not in self.WORDS}
+
+
+def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: bool, smooth: bool) -> ClientRecord:
+    """Sum up a model of clients at the estimate.
+
+    Parameters
+    ----------
+    model : ClientModel
+        With summaries at the estimate.
+    totals : ndarray (M,)
+        The clients' total weights v_m.
+    rows : ndarray (M,)
+        The clients' total row weights; v_m / (M rows) is what a row counts in the estimating equation.
+    known : bool
+        Whether the dispersion follows from the mean, so that no client can be noisy.
+    smooth : bool
+        Whether the estimate solves that equation; if not it is taken as given.
+    """
+    summaries, null = model.summaries, model.null
+    M, P = summaries.scores.shape
+    heard = summaries.ranks > 0
+    statistics, ranks = _statistics(model, totals / (M * rows) if smooth else np.zeros(M))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p_values = stats.f.sf(statistics / np.maximum(ranks, 1) / (1.0 - 2.0 / null.df), np.maximum(ranks, 1), null.df)
+    noise, noisy = _noise(summaries, null.dispersion, known=known)
+    full = summaries.ranks == P
+    deviations, errors = np.full((M, P), np.nan), np.full((M, P), np.nan)
+    deviations[full] = np.linalg.solve(summaries.factors[full], summaries.scores[full][:, :, None])[:, :, 0]
+    scores = model.scores
+    inside = full[heard]
+    covariance = np.linalg.inv(scores.information[inside])
+    errors[full] = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2)) * model.units
+    effects, effect_errors = np.zeros((M, P)), np.zeros((M, P))
+    effects[heard], effect_errors[heard] = _effects(model)
+    return ClientRecord(
+        spread_kind=model.spread_kind,
+        components=model.components,
+        candidates=[list(one) for one in model.candidates],
+        probabilities=model.probabilities,
+        spread=model.spread,
+        shift=np.full(P, np.nan) if model.shift is None else model.shift,
+        dispersion=null.dispersion,
+        prior=null.prior,
+        kurtosis=null.kurtosis,
+        noise=noise,
+        noisy=noisy,
+        statistics=np.where(heard, statistics, np.inf),
+        ranks=ranks,
+        df=null.df,
+        p_values=np.where(heard, np.where(ranks > 0, p_values, 1.0), 0.0),
+        cochran=_cochran(model.scores.of(model.probabilities[heard, 0] > 0.5)),
+        deviations=deviations,
+        errors=errors,
+        effects=effects,
+        effect_errors=effect_errors,
+    )
+
+
+def _statistics(model: ClientModel, alone: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Return s_m' Var(s_m)^+ s_m and its rank, in coordinates in which the client's information is the identity.
+
+    With W_m the variance of the whitened score z_m (noise level times shape, plus L_m'T L_m) and a_m what a row of the
+    client counts, the estimate moves z_m by L_m'H^-1 sum_k a_k L_k z_k, H = sum_k a_k J_k, and its variance to
+
+        W_m - a_m (W_m G_m + G_m W_m) + L_m' S L_m,   G_m = L_m'H^-1 L_m,   S = H^-1 (sum_k a_k^2 L_k W_k L_k') H^-1.
+    """
+    summaries = model.summaries
+    factors, P = summaries.factors, summaries.factors.shape[1]
+    shape = np.where((summaries.ranks == P)[:, None, None], model.null.shape, np.eye(P))
+    W = model.null.dispersions[:, None, None] * shape + factors @ model.spread @ factors.transpose(0, 2, 1)
+    variance = W
+    if alone.any():
+        H = np.einsum("m,mki,mkj->ij", alone, factors, factors, optimize=True)
+        bread = inverse(H)
+        outer = np.einsum("m,mki,mkl,mlj->ij", alone**2, factors, W, factors, optimize=True)
+        S = bread @ outer @ bread
+        G = factors @ bread @ factors.transpose(0, 2, 1)
+        cross = alone[:, None, None] * (W @ G)
+        variance = W - cross - cross.transpose(0, 2, 1) + factors @ S @ factors.transpose(0, 2, 1)
+    # Beyond a client's rank the score is zero; a unit variance there changes nothing.
+    beyond = np.square(factors).sum(axis=2) == 0.0
+    index = np.arange(P)
+    variance = np.where(beyond[:, :, None] | beyond[:, None, :], 0.0, variance)
+    scale = np.maximum(model.null.dispersions, np.finfo(float).tiny)[:, None, None]
+    variance = variance / scale
+    variance[:, index, index] += beyond
+    along = summaries.scores / np.sqrt(scale[:, :, 0])
+    lower, full = stacked_cholesky(variance, np.sqrt(LEAST_VARIANCE))
+    statistics, ranks = np.empty(len(along)), summaries.ranks.copy()
+    statistics[full] = np.square(np.linalg.solve(lower[full], along[full][:, :, None])).sum(axis=(1, 2))
+    values, vectors = np.linalg.eigh(variance[~full])
+    keep = values > LEAST_VARIANCE
+    squares = np.square((vectors.transpose(0, 2, 1) @ along[~full][:, :, None])[:, :, 0])
+    statistics[~full] = np.divide(squares, values, out=np.zeros_like(values), where=keep).sum(axis=1)
+    ranks[~full] -= (~keep).sum(axis=1)
+    return statistics, np.maximum(ranks, 0)
+
+
+def _cochran(scores: ClientScores) -> list[float]:
+    """Return Cochran's Q: the clients' score statistics at their common estimate, summed.
+
+    A score of t with nu degrees of freedom has a statistic of variance 2 r (nu + r - 2) / (nu - 4); chi-square is scaled
+    to the sum of these.
+    """
+    if scores.M == 0:
+        return [0.0, 0.0, 1.0]
+    centre = scores.weighted_means(np.ones((scores.M, 1)))
+    Q = float(scores.statistics(centre).sum())
+    df = max(float(scores.ranks.sum()) - scores.P, 0.0)
+    variance = float((2.0 * scores.ranks * (scores.df + scores.ranks - 2.0) / (scores.df - 4.0 + 1e-9)).sum())
+    scale = max(variance / (2.0 * float(scores.ranks.sum())), 1.0)
+    return [Q, df, float(stats.chi2.sf(Q / scale, df / scale)) if df > 0 else 1.0]
+
+
+def _noise(summaries: Summaries, typical: float, *, known: bool) -> tuple[Array, NDArray[np.bool_]]:
+    """Return each client's residual variance over the typical one, and whether it is beyond chance."""
+    M = len(summaries.sizes)
+    if known or not typical > 0.0:
+        return np.full(M, np.nan), np.zeros(M, dtype=bool)
+    noise = summaries.dispersions / typical
+    spare = np.maximum(summaries.sizes - summaries.ranks, 1.0)
+    with np.errstate(invalid="ignore"):
+        beyond = stats.chi2.sf(noise * spare, spare) * M < FAMILY_LEVEL
+    return noise, np.isfinite(noise) & beyond & (noise > NOISY)
+
+
+def _effects(model: ClientModel) -> tuple[Array, Array]:
+    """Return E(u_m | scores) and its standard deviation at the estimate, for the clients that have a score."""
+    scores, units = model.scores, model.units
+    T = model.spread / np.outer(units, units)
+    P = len(units)
+    # T (I + J T)^-1 = T - T J_T T without an inverse of T, which may be singular.
+    posterior = np.linalg.solve(np.eye(P) + T @ scores.information, np.broadcast_to(T, scores.information.shape))
+    effects = (posterior @ scores.slopes[:, :, None])[:, :, 0] * units
+    variances = np.maximum(np.diagonal(posterior, axis1=1, axis2=2), 0.0)
+    return effects, np.sqrt(variances) * units

@@ -1,0 +1,163 @@
+"""The model of clients on simulated data with known truth: who keeps its weight, and which spread is found."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import adfl_stats as ad
+from adfl_stats.families import Family
+from adfl_stats.field_designs import Cell, draw
+from adfl_stats.problem import Problem
+from adfl_stats.trust import fit_client_model, spread_model
+
+
+def fitted(cell, seed, heterogeneity="auto"):
+    """Return the model of clients from the pooled start, and which clients are abnormal."""
+    sim = draw(cell, seed)
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    problem = Problem(data, ad.networks.complete(cell.M), Family(cell.family))
+    pooled = np.zeros(cell.P) if cell.family != "gaussian" else np.linalg.lstsq(sim.X, sim.y)[0]
+    return fit_client_model(problem, pooled, heterogeneity), sim
+
+
+SETS = 6
+
+
+@pytest.mark.parametrize("tau", [0.0, 1.0, 2.0])
+def test_nobody_bad(tau):
+    """600 normal clients: all keep their weight, whether or not they differ."""
+    kinds = []
+    for seed in range(SETS):
+        model, _ = fitted(Cell("clean", tau=tau), seed)
+        assert model.weights.min() > 0.1
+        kinds.append(model.spread_kind)
+        assert model.differ == (model.spread.any())
+    print(kinds)
+    if tau == 0.0:
+        # What equal clients cost by chance: a variance is paid for by log M, about one data set in thirty.
+        assert kinds.count("none") >= SETS - 1
+    else:
+        assert "none" not in kinds
+
+
+@pytest.mark.parametrize("tau", [1.0, 2.0])
+def test_spread_is_that_of_the_truth(tau):
+    """Mean over the data sets of T / (tau se)^2, which is the identity."""
+    ratios = []
+    for seed in range(SETS):
+        model, _ = fitted(Cell("clean", tau=tau), seed)
+        ratios.append(model.spread / np.outer(model.units, model.units) / tau**2)
+    mean = np.mean(ratios, axis=0)
+    print(np.round(mean, 2))
+    # A variance from 100 clients with sampling variance 1 has the relative error (1 + 1 / tau^2) sqrt(2 / 100); the mean
+    # over six data sets and five coefficients has less than a fifth of it.
+    assert np.diag(mean).mean() == pytest.approx(1.0, abs=4 * (1 + tau**-2) * np.sqrt(0.02 / (SETS * 5)))
+    assert_allclose(mean, np.eye(5), atol=4 * (1 + tau**-2) * np.sqrt(0.02 / SETS))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        Cell("flip", tau=0.0, corruption="flip", share=0.2),
+        Cell("flip", tau=1.0, corruption="flip", share=0.2),
+        Cell("flip", "binomial", tau=1.0, corruption="flip", share=0.2),
+        Cell("permute", "poisson", corruption="permute", share=0.2),
+        Cell("shift", corruption="shift", shift=5.0, share=0.2),
+        Cell("shift", tau=1.0, corruption="shift", shift=10.0, share=0.2),
+    ],
+    ids=lambda cell: f"{cell.name} {cell.family} {cell.tau:g}",
+)
+def test_abnormal_clients_are_found(cell):
+    lost, kept = [], []
+    for seed in range(SETS):
+        model, sim = fitted(cell, seed)
+        lost.append((model.weights[~sim.abnormal] < 0.1).mean())
+        kept.append((model.weights[sim.abnormal] > 0.1).mean())
+    print(cell.name, lost, kept)
+    assert np.mean(lost) <= 0.02
+    # A shift of five standard errors is beyond what most normal clients have, but not beyond all: 2 % of 120 may pass.
+    assert np.mean(kept) <= (0.05 if cell.corruption == "shift" and cell.shift == 5.0 else 0.0 if cell.corruption == "flip" else 0.02)
+
+
+def test_correlated_effects_are_no_minority():
+    """Correlations of .5 between the effects: one direction has most of the spread, and nobody is off."""
+    for seed in range(SETS):
+        model, _ = fitted(Cell("correlated", tau=2.0, spread="correlated"), seed)
+        assert model.shift is None or "coherent" not in model.components
+        assert model.weights.min() > 0.1
+        assert model.differ
+        unit = np.sqrt(np.diag(model.spread))
+        print(model.spread_kind, np.round((model.spread / np.outer(unit, unit))[np.triu_indices(5, 1)].mean(), 2))
+
+
+def test_spread_of_the_intercept_alone():
+    model, _ = fitted(Cell("intercept", tau=2.0, spread="intercept"), 1)
+    T = np.diag(model.spread) / model.units**2
+    print(model.spread_kind, T)
+    assert T[0] == pytest.approx(4.0, abs=4 * 5 * np.sqrt(2 / 100))
+    assert T[1:].max() < 0.5
+
+
+@pytest.mark.parametrize("heterogeneity", ["none", "estimate"])
+def test_spread_on_demand(heterogeneity):
+    differ = [fitted(Cell("clean", tau=tau), 2, heterogeneity)[0] for tau in (0.0, 2.0)]
+    assert [model.differ for model in differ] == [heterogeneity == "estimate"] * 2
+    if heterogeneity == "none":
+        assert not differ[1].spread.any()
+        # Clients that differ by two standard errors look abnormal to a model without a spread.
+        assert (differ[1].weights < 0.5).sum() > 10
+    else:
+        unit = np.diag(differ[0].spread) / differ[0].units ** 2
+        assert unit.max() < 0.5
+        assert differ[0].weights.min() > 0.1
+
+
+def test_best_candidate_first():
+    model, _ = fitted(Cell("clean", tau=1.0), 3)
+    criteria = [one[2] for one in model.candidates]
+    assert criteria == sorted(criteria)
+    assert model.candidates[0][:2] == (model.spread_kind, model.components)
+    assert ("none", "normal") in [one[:2] for one in model.candidates]
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+@pytest.mark.parametrize("M", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("heterogeneity", ["auto", "none", "estimate"])
+def test_few_clients(M, family, heterogeneity):
+    model, _ = fitted(Cell("few", family, M=M, n=100), 1, heterogeneity)
+    assert model.weights.shape == (M,)
+    assert (model.weights > 0.1).all()
+    assert model.spread_kind == "none" or M >= 4
+
+
+def test_weights_do_not_depend_on_order_or_units():
+    cell = Cell("flip", tau=1.0, corruption="flip", share=0.2, M=40)
+    sim = draw(cell, 4)
+    order = np.argsort(-sim.client, kind="stable")
+    unit = np.array([1.0, 1e6, 1e-5, 1.0, 30.0])
+    found = []
+    for X, y, client in (
+        (sim.X, sim.y, sim.client),
+        (sim.X[order], sim.y[order], 39 - sim.client[order]),
+        (sim.X * unit, 1e4 * sim.y, sim.client),
+    ):
+        problem = Problem(ad.ClientData.from_arrays(X, y, client), ad.networks.complete(40), Family("gaussian"))
+        found.append(fit_client_model(problem, np.linalg.lstsq(X, y)[0]))
+    plain, turned, scaled = found
+    assert_allclose(turned.weights, plain.weights[::-1], atol=1e-5)
+    assert_allclose(scaled.weights, plain.weights, atol=1e-5)
+    assert_allclose(scaled.spread * np.outer(unit, unit) / 1e8, plain.spread, rtol=1e-3, atol=1e-3 * plain.spread.max())
+
+
+def test_spread_among_given_clients():
+    """At the estimate of a method with weights of its own: the flipped clients do not count, the others do differ."""
+    cell = Cell("flip", tau=2.0, corruption="flip", share=0.2)
+    sim = draw(cell, 5)
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    problem = Problem(data, ad.networks.complete(100), Family("gaussian"))
+    rows = ~sim.abnormal[sim.client]
+    theta = np.linalg.lstsq(sim.X[rows], sim.y[rows])[0]
+    model = spread_model(problem, theta, np.where(sim.abnormal, 0.2, 1.0))
+    assert (model.weights == ~sim.abnormal).all()
+    T = np.diag(model.spread) / model.units**2
+    assert T.mean() == pytest.approx(4.0, abs=4 * 5 * np.sqrt(2 / 80 / 5))

@@ -1,0 +1,71 @@
+"""How a client that follows the model varies: moderated noise levels, and tails of its score with known truth."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import adfl_stats as ad
+from adfl_stats.field_designs import Cell, draw
+from adfl_stats.trust.null import _prior
+
+
+def test_smyths_prior_is_recovered():
+    """Noise levels 2 F(df, d0): the model that the prior is defined by."""
+    rng = np.random.default_rng(1)
+    for d0 in (3.0, 8.0, 30.0):
+        df = rng.integers(10, 40, 20_000).astype(float)
+        typical, prior = _prior(2.0 * rng.f(df, d0), df)
+        # By the quartiles of 20 000 logarithms: two per cent in the level, ten in d0 (F's logarithm is not normal).
+        assert typical == pytest.approx(2.0, rel=0.06)
+        assert prior == pytest.approx(d0, rel=0.2)
+
+
+def test_equal_noise_levels_are_pooled():
+    rng = np.random.default_rng(2)
+    df = np.full(200, 25.0)
+    levels = 3.0 * rng.chisquare(df) / df
+    typical, prior = _prior(levels, df)
+    # Quartiles of 200 vary; half of the time the spread is below zero and the prior infinite.
+    assert prior > 100.0
+    assert typical == pytest.approx(3.0, rel=0.05)
+    assert _prior(np.full(200, 3.0), df) == (pytest.approx(3.0), np.inf)
+    # Seven levels say nothing of their spread, however far apart.
+    few = np.array([1.0, 2.0, 4.0, 8.0, 3.0, 5.0, 6.0])
+    typical, prior = _prior(few, df[:7])
+    assert prior == np.inf
+    # A few clients with huge residuals do not raise the typical level, nor lower the prior to what excuses them.
+    levels[:20] *= 1e6
+    typical, prior = _prior(levels, df)
+    assert typical == pytest.approx(3.0, rel=0.1)
+    assert prior > 20.0
+
+
+CELLS = {
+    "normal": Cell("normal", M=40, n=40),
+    "lognormal": Cell("lognormal", M=40, n=30, noise="lognormal"),
+    "exponential": Cell("exponential", M=40, n=40, noise="exponential"),
+    "rare": Cell("rare", "binomial", M=40, n=300, rare=True),
+    "client": Cell("client", M=40, n=40, noise="client"),
+    "hetero": Cell("hetero", M=40, n=60, noise="hetero"),
+    "counts": Cell("counts", "poisson", M=40, n=60, counts="nb"),
+}
+SETS = 25
+
+
+def p_values(cell):
+    found = []
+    for k in range(SETS):
+        sim = draw(cell, k)
+        model = ad.DecentralizedGLM(
+            ad.ClientData.from_arrays(sim.X, sim.y, sim.client), ad.networks.complete(cell.M), cell.family
+        )
+        res = model.fit(ad.DFL(), solver="limit", heterogeneity="none")
+        found.append(res.clients()["p_value"].to_numpy())
+    return np.concatenate(found)
+
+
+@pytest.mark.filterwarnings("ignore::adfl_stats.errors.AdflWarning")
+@pytest.mark.parametrize("cell", list(CELLS.values()), ids=lambda cell: cell.name)
+def test_p_values_of_normal_clients(cell):
+    p = p_values(cell)
+    print(cell.name, [round(float(np.mean(p < a)), 4) for a in (0.5, 0.1, 0.05, 0.01, 0.001)], stats.kstest(p, "uniform"))

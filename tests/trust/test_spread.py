@@ -1,0 +1,154 @@
+"""The spread between clients, against dense algebra, SciPy's normal density and statsmodels' mixed models."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.formula.api as smf
+from numpy.testing import assert_allclose
+from scipy import stats
+
+from adfl_stats.trust.mixture import ClientScores, normal_run, pass_over
+from adfl_stats.trust.spread import Spread, excess, fit_spread, next_direction
+
+
+def scores_of(A, z, df=1e7):
+    """Return the scores of clients with factors A (list of r x P) and whitened scores z (list of r)."""
+    return ClientScores(
+        slopes=np.array([a.T @ b for a, b in zip(A, z, strict=True)]),
+        information=np.array([a.T @ a for a in A]),
+        squares=np.array([b @ b for b in z]),
+        ranks=np.array([len(b) for b in z], float),
+        df=np.full(len(z), float(df)),
+        log_det=np.zeros(len(z)),
+    )
+
+
+def clients(M, P, T, seed):
+    """Clients with parameters from N(0, T) and unequal information; every fourth knows less than all coefficients."""
+    rng = np.random.default_rng(seed)
+    A = [(1.0 + m % 3) * (rng.normal(size=(P - (m % 4 == 0), P)) / 2.0 + np.eye(P)[: P - (m % 4 == 0)]) for m in range(M)]
+    u = rng.multivariate_normal(np.zeros(P), T, M, method="eigh")
+    return A, [a @ one + rng.normal(size=len(a)) for a, one in zip(A, u, strict=True)]
+
+
+def likelihood(A, z, T, centre):
+    return sum(stats.multivariate_normal(a @ centre, np.eye(len(a)) + a @ T @ a.T).logpdf(b) for a, b in zip(A, z, strict=True))
+
+
+SPREADS = {
+    "diagonal": Spread(np.array([0.5, 0.0, 2.0]), np.array([0, 2]), np.zeros((3, 0))),
+    "rank 1": Spread(np.zeros(3), np.zeros(0, dtype=int), np.array([[1.0], [-1.0], [0.3]])),
+    "diagonal + rank 2": Spread(np.array([0.5, 1.0, 2.0]), np.arange(3), np.array([[1.0, 0], [-1.0, 0.2], [0.3, 2]])),
+    "none": Spread.of(3, np.zeros(0, dtype=int)),
+}
+
+
+@pytest.mark.parametrize("name", list(SPREADS))
+def test_integrated_is_dense_algebra(name):
+    spread, (A, z) = SPREADS[name], clients(20, 3, np.eye(3), 1)
+    assert spread.name == name
+    found, T = spread.integrated(scores_of(A, z)), spread.covariance
+    variances = np.diag(spread.variances) + spread.directions @ spread.directions.T
+    assert_allclose(T, variances, rtol=1e-12, atol=1e-15)
+    for m, (a, b) in enumerate(zip(A, z, strict=True)):
+        V = np.eye(len(b)) + a @ T @ a.T
+        assert_allclose(found.slopes[m], a.T @ np.linalg.solve(V, b), rtol=1e-9, atol=1e-10)
+        assert_allclose(found.information[m], a.T @ np.linalg.solve(V, a), rtol=1e-9, atol=1e-10)
+        assert_allclose(found.squares[m], b @ np.linalg.solve(V, b), rtol=1e-9)
+        assert_allclose(found.log_det[m], 0.5 * np.linalg.slogdet(V)[1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", list(SPREADS))
+def test_marginal_likelihood_is_normal(name):
+    spread, (A, z) = SPREADS[name], clients(20, 3, np.eye(3), 2)
+    scores = scores_of(A, z)
+    run = normal_run(spread.integrated(scores))
+    found = pass_over(spread.integrated(scores), run).log_likelihoods[0]
+    # 1e7 degrees of freedom are nearly normal: the error of the log density is of order stat^2 / df.
+    known = likelihood(A, z, spread.covariance, run.centres[0])
+    # The density leaves out the constant of t, which for large df is that of the normal but for the power of two.
+    constant = 0.5 * scores.ranks.sum() * np.log(np.pi)
+    assert found - constant == pytest.approx(known, abs=5e-3)
+
+
+def random_intercepts(M, n, tau, seed):
+    rng = np.random.default_rng(seed)
+    client = np.repeat(np.arange(M), n)
+    return pd.DataFrame({"y": 1.0 + tau * rng.normal(size=M)[client] + rng.normal(size=M * n), "client": client})
+
+
+@pytest.mark.parametrize("tau", [0.2, 0.5, 2.0])
+def test_variance_of_random_intercepts_is_mixedlms(tau):
+    """Balanced random intercepts, maximum likelihood, given the residual variance of the mixed model."""
+    M, n = 40, 25
+    frame = random_intercepts(M, n, tau, 3)
+    known = smf.mixedlm("y ~ 1", frame, groups="client").fit(reml=False)
+    means = frame.groupby("client")["y"].mean().to_numpy()
+    a = np.sqrt(n / known.scale)
+    scores = scores_of([np.array([[a]])] * M, [np.array([a * mean]) for mean in means])
+    # In units of a client's standard error, as the model of clients has them.
+    unit = 1.0 / a
+    scores = replace(scores, slopes=scores.slopes * unit, information=scores.information * unit**2)
+    spread, runs = fit_spread(scores, Spread.of(1, np.arange(1)), normal_run(scores))
+    found = spread.covariance[0, 0] * unit**2
+    wanted = float(known.cov_re.iloc[0, 0])
+    print(found, wanted, found/wanted)
+    # EM ends where a step gains less than .02 in log-likelihood; a standard error of tau^2 + 1/n is sqrt(2 / M) of it.
+    error = (wanted + known.scale / n) * np.sqrt(2.0 / M)
+    assert abs(found - wanted) < 0.25 * error
+    assert runs.centres[0, 0] * unit == pytest.approx(known.fe_params.iloc[0], abs=5e-3)
+
+
+def test_likelihood_of_a_fitted_spread_is_nearly_the_largest():
+    """Against a direct search by SciPy over the same three parameters."""
+    from scipy import optimize
+
+    T = np.diag([1.0, 0.0, 0.5])
+    A, z = clients(80, 3, T, 5)
+    spread, runs = fit_spread(scores_of(A, z), Spread.of(3, np.arange(3)), normal_run(scores_of(A, z)))
+
+    def profile(logs):
+        V = [np.eye(len(a)) + a @ np.diag(np.exp(logs)) @ a.T for a in A]
+        lhs = sum(a.T @ np.linalg.solve(v, a) for a, v in zip(A, V, strict=True))
+        rhs = sum(a.T @ np.linalg.solve(v, b) for a, b, v in zip(A, z, V, strict=True))
+        return -likelihood(A, z, np.diag(np.exp(logs)), np.linalg.solve(lhs, rhs))
+
+    best = optimize.minimize(profile, np.zeros(3), method="Nelder-Mead", options={"maxiter": 400})
+    reached = likelihood(A, z, spread.covariance, runs.centres[0])
+    print(spread.variances, np.exp(best.x), -best.fun - reached)
+    # Models are compared by differences of several units.
+    assert -best.fun - reached < 0.3
+
+
+def test_a_direction_of_spread_is_found():
+    direction = np.array([1.0, -1.0, 0.5, 0.0])
+    A, z = clients(150, 4, 2.0 * np.outer(direction, direction), 6)
+    scores = scores_of(A, z)
+    plain = normal_run(scores)
+    begin = next_direction(scores, plain)
+    assert abs(begin @ direction) / np.linalg.norm(begin) / np.linalg.norm(direction) > 0.9
+    spread = replace(Spread.of(4, np.zeros(0, dtype=int)), directions=begin[:, None])
+    spread, _ = fit_spread(scores, spread, plain)
+    found = spread.directions[:, 0] * np.sign(spread.directions[0, 0])
+    # 150 clients: the length has a relative standard error of 1 / sqrt(300) and a little more.
+    assert_allclose(found, np.sqrt(2.0) * direction, atol=0.4)
+    assert spread.name == "rank 1"
+
+
+def test_tests_of_a_spread_are_standard_normal_without_one():
+    """400 data sets: mean and variance of the tests, and power where one coefficient has a spread."""
+    tests = []
+    for seed in range(400):
+        A, z = clients(40, 2, np.zeros((2, 2)), seed)
+        scores = scores_of(A, z)
+        tests.append(excess(scores, normal_run(scores))[0])
+    tests = np.array(tests)
+    print(tests.mean(0), tests.std(0))
+    # Standard errors .05 and .04 (skewed to the right); the centre is estimated, which takes 1 / sqrt(2 M) off the mean.
+    assert_allclose(tests.mean(axis=0), 0.0, atol=0.3)
+    assert_allclose(tests.std(axis=0), 1.0, atol=0.15)
+    A, z = clients(40, 2, np.diag([2.0, 0.0]), 1)
+    found = excess(scores_of(A, z), normal_run(scores_of(A, z)))[0]
+    assert found[0] > 4.0
