@@ -21,8 +21,10 @@ from adfl_stats.errors import (
     ConvergenceWarning,
     DivergenceError,
     NetworkWarning,
+    SelectionWarning,
 )
 from adfl_stats.families import Huber
+from adfl_stats.heterogeneity import Heterogeneity
 from adfl_stats.leverage import mallows
 from adfl_stats.methods import (
     ADFL,
@@ -72,6 +74,7 @@ __all__ = [
     "Extra",
     "GeometricMedian",
     "GradientTracking",
+    "Heterogeneity",
     "Huber",
     "Local",
     "Network",
@@ -80,6 +83,7 @@ __all__ = [
     "OracleComparison",
     "Results",
     "Screening",
+    "SelectionWarning",
     "TrimmedScores",
     "attacks",
     "check_network",

@@ -12,6 +12,7 @@ __all__ = [
     "ConvergenceWarning",
     "DivergenceError",
     "NetworkWarning",
+    "SelectionWarning",
 ]
 
 
@@ -33,3 +34,7 @@ class NetworkWarning(AdflWarning):
 
 class ConditionWarning(AdflWarning):
     """A condition of the theory fails on some clients, which are named."""
+
+
+class SelectionWarning(AdflWarning):
+    """Setting clients aside changed what the estimate rests on: many rows lost, or no clear majority."""

@@ -93,6 +93,7 @@ class Fit:
     deviance: float
     spec: Any = None
     cov_type: str = "sandwich"
+    weighting: str = "sample"
 
     @property
     def names(self) -> list[str]:

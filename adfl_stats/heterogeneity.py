@@ -101,8 +101,8 @@ class Heterogeneity:
     @property
     def _notes(self) -> list[str]:
         return [
-            f"Cochran's Q = {self.statistic:.1f} on {self.df:.0f} df, p = {self.p_value:.2g}; I^2 = {self.i_squared:.0%}; "
-            f"{self.n_clients} clients.",
+            f"Cochran's Q = {self.statistic:.1f} on {self.df:.0f} df, p = {self.p_value:.2g}; "
+            f"I^2 = {self.i_squared:.0%}; {self.n_clients} clients.",
             f"The fit allows for a spread of kind: {self.kind}.",
         ]
 

@@ -40,6 +40,7 @@ from adfl_stats.trust import HETEROGENEITY, has_known_dispersion, record_clients
 
 __all__ = ["DecentralizedGLM"]
 
+WEIGHTINGS = ("sample", "client", "random-effects")
 # More distinct numbers in y than this are measurements, not classes.
 MOST_CLASSES = 100
 
@@ -56,9 +57,11 @@ class DecentralizedGLM:
     family : str, statsmodels family instance or Huber
         "gaussian", "binomial", "poisson", "gamma", "negativebinomial", "multinomial" or "huber", which is
         ``Huber()``: linear regression that gross rows inside good clients cannot spoil.
-    weighting : {"sample", "client"}
-        Whether clients count by their rows (the limit of DFL is then the pooled estimate) or once
-        each. The paper has clients of equal size, where the two are the same.
+    weighting : {"sample", "client", "random-effects"}
+        Whether clients count by their rows (the limit of DFL is then the pooled estimate), once each, or, between the
+        two, by the information that each has about the mean of clients that differ (random-effects weights, efficient
+        where clients differ much and have unequal sizes; `ADFL` with its model of clients only). The paper has
+        clients of equal size, where all are the same.
 
     Examples
     --------
@@ -82,7 +85,7 @@ class DecentralizedGLM:
             raise TypeError(
                 f"network is a {type(network).__name__}; build a Network with Network.from_adjacency, from_edges, ..."
             )
-        self.weighting = one_of(weighting, "weighting", ("sample", "client"))
+        self.weighting = one_of(weighting, "weighting", WEIGHTINGS)
         self.network = _matched(network, data)
         self.data, self.family = _with_family(data, family)
         with one_blas_thread():
@@ -235,6 +238,11 @@ class DecentralizedGLM:
             )
         one_of(solver, "solver", ("rounds", "limit"))
         one_of(heterogeneity, "heterogeneity", HETEROGENEITY)
+        if self.weighting == "random-effects" and not getattr(method, "models_clients", False):
+            raise ValueError(
+                f"weighting='random-effects' takes its weights from the model of clients, which {method.name} does not "
+                "have; use ad.ADFL(), or weighting='sample' or 'client'"
+            )
         if solver == "limit" and rounds is not None:
             raise ValueError(f"rounds={rounds} was given with solver='limit', which runs none; give one of the two")
         if attack is not None and (isinstance(attack, type) or not isinstance(attack, Attack)):
@@ -345,6 +353,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
     if plan.rounds is None and outcome.smooth and error.total > plan.tolerance:
         _warn_of_error(error, plan, last)
     clients = outcome.clients or spread_model(problem, params, steps.weights, plan.heterogeneity)
+    clients = clients.at(problem, params)
     record = record_clients(
         clients, steps.totals, data.totals, known=has_known_dispersion(data, family), smooth=outcome.smooth
     )
@@ -395,6 +404,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
         llf=llf,
         deviance=deviance,
         spec=data.spec,
+        weighting=problem.weighting,
     )
 
 

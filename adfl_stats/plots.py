@@ -9,14 +9,16 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from adfl_stats._eigenvalues import circulant_moduli
+from adfl_stats._validation import listing
 from adfl_stats.network import Network
 
 if TYPE_CHECKING:
+    from adfl_stats.heterogeneity import Heterogeneity
     from adfl_stats.results import Results
     from adfl_stats.screening import Screening
     from adfl_stats.theory.rates import Rates
 
-__all__ = ["clients", "lambda_path", "network", "rates", "screening", "spectrum", "trace"]
+__all__ = ["clients", "heterogeneity", "lambda_path", "network", "rates", "screening", "spectrum", "trace"]
 
 TRUSTED, DOUBTED, QUIET = "#2b6ca3", "#c0392b", "#8a8a8a"
 MOST_DRAWN, MOST_NAMED, MOST_EIGENVALUES = 500, 40, 1000
@@ -317,6 +319,54 @@ def screening(screened: Screening, ax: Any = None) -> Any:
     # Above the axes: clients fill the rest from corner to corner.
     columns = 3 if width > 5.0 else 1
     ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, fontsize="small")
+    return _plain(ax)
+
+
+def heterogeneity(found: Heterogeneity, coefficient: str | None = None, ax: Any = None) -> Any:
+    """Draw the clients' deviations from the estimate in one coefficient, raw and shrunken.
+
+    Parameters
+    ----------
+    found : Heterogeneity
+        What ``res.heterogeneity()`` returned.
+    coefficient : str, optional
+        Which; without it the one with the largest spread in units of a client's standard error.
+    ax : matplotlib axes, optional
+        Where to draw. Names are left out where they would overlap.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=60, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+    >>> ax = ad.plots.heterogeneity(res.heterogeneity(), "x1")
+    """
+    table = found.to_frame()
+    if coefficient is None:
+        coefficient = str((table["tau"] / table["client se"]).fillna(0.0).idxmax())
+    if coefficient not in table.index:
+        raise ValueError(f"coefficient is {coefficient!r}; choose one of {listing(table.index)}")
+    clients = found.clients.xs(coefficient, level="coefficient").dropna(subset="deviation")
+    clients = clients.sort_values("deviation", kind="stable")
+    place = np.arange(len(clients))
+    ax = _axes(ax, (7.0, float(np.clip(1.6 + 0.13 * len(clients), 3.0, 14.0))))
+    reach = 1.96 * clients["se"].to_numpy()
+    raw, shrunken = clients["deviation"].to_numpy(), clients["effect"].to_numpy()
+    ax.axvline(0.0, color=QUIET, lw=0.8)
+    ax.hlines(place, raw - reach, raw + reach, color=QUIET, alpha=0.45, lw=1.5)
+    ax.scatter(raw, place, s=14, facecolors="none", edgecolors=DOUBTED, label="own estimate, 95 % interval", zorder=3)
+    ax.scatter(shrunken, place, s=14, color=TRUSTED, label="shrunken (empirical Bayes)", zorder=4)
+    tau = table.loc[coefficient, "tau"]
+    ax.set(xlabel=f"{coefficient}: deviation from the estimate (tau = {tau:.3g})", ylim=(-1, len(clients)))
+    height = ax.figure.get_size_inches()[1] * ax.get_position().size[1]
+    room = 72.0 * height / (len(clients) + 1)
+    if room >= 6.0:
+        ax.set_yticks(place, [str(name) for name in clients.index], fontsize=min(0.85 * room, 9.0))
+        ax.tick_params(axis="y", length=0)
+    else:
+        ax.set(yticks=[], ylabel="clients, by deviation")
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, fontsize="small")
     return _plain(ax)
 
 

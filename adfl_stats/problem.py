@@ -71,7 +71,7 @@ class Problem:
     ----------
     data, network, family
         Already checked against one another; the network's order of clients is that of the data.
-    weighting : {"sample", "client"}
+    weighting : {"sample", "client", "random-effects"}
         Whether a client's step is proportional to its number of rows, so that the limit of DFL is the
         pooled estimate, or every client counts once, as printed in the paper (equal sizes: the same).
     threads : int
@@ -84,7 +84,8 @@ class Problem:
         self.data, self.network, self.family, self.threads = data, network, family, threads
         self.M, self.p = data.n_clients, data.X.shape[1]
         self.P = self.p * family.outputs
-        self.sizes = data.totals / data.totals.mean() if weighting == "sample" else np.ones(self.M)
+        self.weighting = weighting
+        self.sizes = np.ones(self.M) if weighting == "client" else data.totals / data.totals.mean()
         self._plain: _kernels.Loss | None = None
         self._coordinates: tuple[Array, Array] | None = None
 
@@ -113,7 +114,7 @@ class Problem:
         """M pi_m: how much of a client's step ends up in the network's consensus, 1 on balanced W."""
         return self.M * self.network.influence.to_numpy()
 
-    def steps(self, weights: Array, *, balance: bool = False) -> ClientSteps:
+    def steps(self, weights: Array, *, balance: bool = False, shares: Array | None = None) -> ClientSteps:
         """Return what a step of one means for each client with trust omega_m.
 
         Parameters
@@ -124,9 +125,11 @@ class Problem:
             Divide each client's step by its influence M pi_m, so that the network solves the plain
             sum of equations also where SE(W) is not zero. No step grows more than fifty times: a
             client that is hardly heard would otherwise force tiny steps on all.
+        shares : ndarray (M,), optional
+            How much of its size each client counts with, where that is no matter of trust.
         """
         weights = np.where(self.data.counted, weights, 0.0)
-        factors = weights * self.sizes
+        factors = weights * self.sizes * (1.0 if shares is None else shares)
         if balance:
             factors = factors / np.maximum(self.influence, LEAST_INFLUENCE)
         return ClientSteps(weights, factors, factors * self.influence)

@@ -24,6 +24,7 @@ from adfl_stats.prediction import Prediction, design_for
 from adfl_stats.screening import screen_fit
 from adfl_stats.theory import Report
 from adfl_stats.theory.audit import audit
+from adfl_stats.trust import detectable_shift
 
 __all__ = ["COV_TYPES", "MethodRecord", "Results"]
 
@@ -215,12 +216,59 @@ class Results:
         """
         return self._series(Inference.of(self._fit, cov_type).df(np.eye(len(self._fit.names))))
 
-    def conf_int(self, alpha: float = 0.05, cov_type: str | None = None) -> pd.DataFrame:
-        """Return confidence limits at level 1 - alpha; columns 0 and 1 as in statsmodels."""
+    def conf_int(
+        self, alpha: float = 0.05, cov_type: str | None = None, *, contamination: float | None = None
+    ) -> pd.DataFrame:
+        """Return confidence limits at level 1 - alpha; columns 0 and 1 as in statsmodels.
+
+        Parameters
+        ----------
+        alpha : float
+            One minus the level.
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+        contamination : float, optional
+            A share of the clients. Limits then allow for the bias that so many clients, shifted together by too little
+            to be seen, could leave in the coefficient; see `detection_limit`.
+        """
         in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
         se = self.standard_errors(cov_type)
-        reach = Inference.of(self._fit, cov_type).reach(alpha, np.eye(len(se)))
-        return pd.DataFrame({0: self.params - reach * se, 1: self.params + reach * se})
+        reach = Inference.of(self._fit, cov_type).reach(alpha, np.eye(len(se))) * se
+        if contamination is not None:
+            reach = reach + self.detection_limit(contamination)["bias"]
+        return pd.DataFrame({0: self.params - reach, 1: self.params + reach})
+
+    def detection_limit(self, share: float = 0.2) -> pd.DataFrame:
+        """Return what the fit cannot see: a coherent minority that is shifted by too little.
+
+        One row per coefficient. shift : from how many standard deviations of a client on (sampling and spread together)
+        a share of the clients that is moved together is found on average; bias : how far a shift just below that, in
+        this coefficient alone, would move the estimate; bias / se : the same in standard errors. The shift is an
+        expectation for clients of equal size (ours; no result of the paper).
+
+        Parameters
+        ----------
+        share : float
+            Share of the clients that are shifted.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=40, n=60, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(40, 5)).fit()
+        >>> bool((res.detection_limit(0.2)["shift"] > 2.0).all())
+        True
+        """
+        in_interval(share, "share", 0.0, 0.5, open_low=True, open_high=True)
+        clients = self._fit.clients
+        normal = clients.probabilities[:, 0] > 0.5
+        with np.errstate(invalid="ignore"):
+            sampling = np.nanmedian(np.where(normal[:, None], clients.errors, np.nan), axis=0)
+        sd = np.sqrt(np.square(sampling) + np.diag(clients.spread))
+        shift = detectable_shift(int(normal.sum()), len(sd), share)
+        table = pd.DataFrame({"shift": shift, "bias": share * shift * sd}, index=self.params.index)
+        return table.assign(**{"bias / se": table["bias"] / self.bse})
 
     def t_test(self, r_matrix: Any, cov_type: str | None = None) -> Any:
         """Test linear hypotheses one by one, as statsmodels does (``"x1 = x2"``, a matrix, ...)."""

@@ -69,8 +69,8 @@ class Screening:
         n : rows; statistic, df : the score statistic and its mean under the model; p_value : of it;
         adjusted : the smallest false discovery rate at which Benjamini and Hochberg's rule would flag the
         client; mirror : the split-sample statistic, about symmetric around zero under the model; flagged;
-        weight : omega_m of the fit; verdict : how the fit reads the client (see `Results.clients`); shift : the largest move of a coefficient, in standard errors, if the
-        client were left out.
+        weight : omega_m of the fit; verdict : how the fit reads the client (see `Results.clients`); shift : the
+        largest move of a coefficient, in standard errors, if the client were left out.
         """
         return self._table.copy()
 

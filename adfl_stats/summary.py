@@ -54,7 +54,7 @@ def summarize(res: Results, alpha: float = 0.05) -> FitSummary:
 
 
 def _tables(res: Results, alpha: float, width: int | None) -> list[SimpleTable]:
-    return [_header(res), _coefficients(res, alpha, width), _clients(res, width), _theory(res)]
+    return [_header(res), _coefficients(res, alpha, width), _clients(res, width), _differences(res), _theory(res)]
 
 
 def _header(res: Results) -> SimpleTable:
@@ -130,6 +130,24 @@ def _clients(res: Results, width: int | None) -> SimpleTable:
     )
 
 
+def _differences(res: Results) -> SimpleTable:
+    """Return whether, and how much, the clients that carry weight differ."""
+    clients = res._fit.clients
+    Q, df, p_value = clients.cochran
+    share = max(0.0, 1.0 - df / Q) if Q > 0 else 0.0
+    taus = np.sqrt(np.diag(clients.spread))
+    largest = int(np.argmax(taus / np.maximum(res.bse.fillna(1.0), np.finfo(float).tiny)))
+    spread = "none"
+    if clients.differ:
+        spread = f"{clients.spread_kind}; tau {taus[largest]:.3g} in {_short([str(res.params.index[largest])], 14)[0]}"
+    return SimpleTable(
+        [[f"{Q:.1f}", f"{df:.0f}", f"{p_value:.3f}", f"{share:.0%}", spread]],
+        headers=["Cochran's Q", "df", "P>Q", "I^2", "spread allowed for"],
+        title="Differences between clients",
+        txt_fmt=_layout([12, 8, 8, 8, 38], "rrrrr"),
+    )
+
+
 def _theory(res: Results) -> SimpleTable:
     """Return what the theory asks for that the network and the settings show by themselves."""
     fit, net = res._fit, res.network
@@ -188,14 +206,27 @@ def _notes(res: Results) -> list[str]:
             f"Weights exp(-lambda s) over their largest, lambda = {fit.details['lam']:.3g}{chosen}, s = {suspicion}, "
             f"{fit.details['stages']} stage(s)."
         )
-        if fit.details.get("equalise"):
-            notes.append(
-                "In a last stage clients that are more probably abnormal than not have weight 0, all others weight 1."
-            )
+    if fit.details.get("equalise"):
+        notes.append(
+            f"A client's weight is its probability of following the majority, under a model of clients with spread "
+            f"{fit.clients.spread_kind} and components {fit.clients.components}. Low weight means that the client does "
+            "not fit the majority; it does not mean that its data are corrupt."
+        )
+    if fit.clients.differ:
+        mean = {
+            "client": "each client counts once",
+            "sample": "clients count by their rows",
+            "random-effects": "clients count by their information about it",
+        }[fit.weighting]
+        notes.append(
+            f"Clients differ: the estimate is of the mean of their parameters, in which {mean}. See heterogeneity() "
+            "for their spread and for a new client, client_effects() for each."
+        )
+    notes += [f"{fit.details[name]}." for name in ("majority", "selection") if name in fit.details]
     if "disputed" in fit.details:
         notes.append(
-            f"Robust starts, or the flags they lead to, disagree about {fit.details['disputed']} clients: the data do "
-            "not tell clearly who is abnormal. See screen and compare_starts."
+            f"Two readings of the clients fit about as well and disagree about {fit.details['disputed']} of them: the "
+            "data do not tell clearly who follows the majority. See screen and compare_starts."
         )
     if fit.details.get("balance") and not res.network.is_doubly_stochastic:
         notes.append(

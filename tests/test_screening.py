@@ -8,7 +8,7 @@ All settings with full replicates, about an hour of one processor, as ``python b
 import importlib.util
 import os
 import sys
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from unittest import mock
 
@@ -58,10 +58,14 @@ def statistics_at(X, y, client, weights, theta, noise=None, spread=None):
     M, P = data.n_clients, X.shape[1]
     noise, spread = np.ones(M) if noise is None else noise, np.zeros((P, P)) if spread is None else spread
     # The noise is the same in all directions.
-    summaries = replace(summarise(data, resolve_family("gaussian"), theta), shape=np.eye(P))
-    null = Null(1.0, noise, np.inf, 0.0, np.full(M, 1e7))
-    parts = dict.fromkeys(field.name for field in fields(ClientModel)) | {"summaries": summaries, "null": null}
-    return _statistics(ClientModel(**(parts | {"spread": spread})), weights / M)
+    null = only(Null, dispersions=noise, shape=np.eye(P))
+    summaries = summarise(data, resolve_family("gaussian"), theta)
+    return _statistics(only(ClientModel, summaries=summaries, null=null, spread=spread), weights / M)
+
+
+def only(kind, **given):
+    """A record with these fields and nothing in the others."""
+    return kind(**(dict.fromkeys(field.name for field in fields(kind)) | given))
 
 
 def weighted_fit(X, y, weight):

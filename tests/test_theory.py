@@ -172,7 +172,7 @@ def test_estimate_stands_in_with_its_own_error(res, start):
 
 
 def test_contraction_follows_the_phases_of_a_run(sim, unbalanced):
-    res = linear_fit(sim, unbalanced)
+    res = linear_fit(sim, unbalanced, ad.ADFL(lam="cv", balance=True))
     found = Constants.of(res._fit, None, sim.abnormal, sim.theta0)
     assert found.preconditioned
     trace = res.trace[res.trace["run"] == res.trace["run"].max()]
@@ -529,8 +529,8 @@ def test_data_without_noise_have_a_report():
     X = rng.normal(size=(120, 2))
     data = ad.ClientData.from_arrays(X, X @ [1.0, 2.0], np.repeat(np.arange(6), 20))
     res = ad.DecentralizedGLM(data, ad.networks.complete(6)).fit()
-    # Rounding errors are no reason to doubt a client.
-    assert (res.clients()["weight"] == 1.0).all()
+    # Rounding errors are no reason to doubt a client; that some are gross has a probability of exp(-15 / 2) from the start.
+    assert (res.clients()["weight"] > 0.999).all()
     assert res.check(theta0=[1.0, 2.0])["V"].value < 1e-12
 
 

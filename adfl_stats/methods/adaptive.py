@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from adfl_stats._validation import in_interval, one_of, whole_number
 from adfl_stats.engine import Plan, Run
-from adfl_stats.errors import ConvergenceWarning
+from adfl_stats.errors import ConvergenceWarning, SelectionWarning
 from adfl_stats.evaluation import majority_misfits, score_statistics
 from adfl_stats.limit import settle
 from adfl_stats.methods._base import Outcome, initial_estimates
@@ -41,6 +41,8 @@ SAME = 0.5
 # A misfit is about as good as another if it is below so many times it plus what leaving out a few normal clients brings
 # (2.7 at the most in simulations of clean data, 3 to 50 coefficients, counts with extra variance among them).
 CLOSE, CLEAR = 1.1, 3.0
+# Shares that call for a warning: of clients without weight, and of rows.
+NEARLY_HALF, MOST_ROWS = 0.44, 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +130,11 @@ class ADFL:
         return "aDFL"
 
     @property
+    def models_clients(self) -> bool:
+        """Whether the last weights come from the model of clients."""
+        return self.refresh is None and (not self._fixed if self.equalise is None else self.equalise)
+
+    @property
     def _fixed(self) -> bool:
         return self.lam is not None and not isinstance(self.lam, str) and np.ndim(self.lam) == 0
 
@@ -139,10 +146,12 @@ class ADFL:
         if self.lam is not None:
             theta, initial, steps, runs, more = self._stages(problem, plan, theta, runs)
             details |= more
-        if self.refresh is None and (not self._fixed if self.equalise is None else self.equalise):
+        if self.models_clients:
             clients, apart = _client_model(problem, [theta.mean(axis=0), begin], plan.heterogeneity)
             details |= {"disputed": apart} if apart else {}
-            steps = problem.steps(clients.weights, balance=self.balance)
+            details |= _warn_of_selection(problem, clients)
+            shares = clients.information_shares if problem.weighting == "random-effects" else None
+            steps = problem.steps(clients.weights, balance=self.balance, shares=shares)
             if self.lam is None:
                 theta = np.tile(clients.theta, (problem.M, 1))
             # With stages, `initial` stays that of the last whose weights lambda gave: Condition 7 speaks of it.
@@ -169,13 +178,12 @@ class ADFL:
         suspicion = suspicions(problem, theta, measure)
         choice, path = self._choose(problem, theta.mean(axis=0), suspicion, measure)
         plans, first = self._plans(plan), len(runs)
-        last = self.refresh is not None or (self._fixed and not self.equalise) or self.equalise is False
         for k, stage in enumerate(plans):
             if k > 0:
                 suspicion = suspicions(problem, theta, measure)
             lam = choice / suspicion_unit(suspicion, measure) if isinstance(self.lam, str) else choice
             steps = problem.steps(adaptive_weights(suspicion, lam), balance=self.balance)
-            final = last and k + 1 == len(plans)
+            final = k + 1 == len(plans) and not self.models_clients
             run = settle(problem, theta, steps, stage if final else stage.loosened(), label=f"aDFL stage {k + 1}")
             initial, theta = theta, run.theta
             runs = [*runs, run]
@@ -235,12 +243,32 @@ def _client_model(problem: Problem, starts: list[Array], heterogeneity: str) -> 
         found = other if its < mine else found
     if apart:
         warnings.warn(
-            f"two readings of the clients fit about as well, and disagree about {apart} of {problem.M} of them: the data "
-            "do not tell clearly who follows the majority. See ad.compare_starts(model) and res.summary()",
+            f"two readings of the clients fit about as well, and disagree about {apart} of {problem.M} of them: the "
+            "data do not tell clearly who follows the majority. See ad.compare_starts(model) and res.summary()",
             ConvergenceWarning,
             stacklevel=5,
         )
     return found, apart
+
+
+def _warn_of_selection(problem: Problem, clients: ClientModel) -> dict[str, Any]:
+    """Warn where many rows were set aside, or hardly a majority was left; return what the summary should repeat."""
+    aside = clients.weights < 0.5
+    share = float(1.0 - problem.data.totals @ clients.weights / problem.data.totals.sum())
+    said = {}
+    if 1.0 - float(clients.weights.mean()) > NEARLY_HALF:
+        said["majority"] = (
+            f"{int(aside.sum())} of {problem.M} clients do not fit the others, nearly half: which group is the "
+            "majority rests on few clients, and the other reading may be as good. Look at both; see res.clients()"
+        )
+    if share > MOST_ROWS:
+        said["selection"] = (
+            f"{share:.0%} of the rows were set aside, with {int(aside.sum())} of {problem.M} clients that do not fit "
+            "the majority. The estimate is about the others; see res.clients() and res.heterogeneity()"
+        )
+    for text in said.values():
+        warnings.warn(text, SelectionWarning, stacklevel=4)
+    return said
 
 
 def _near(clients: ClientModel, theta: Array) -> bool:

@@ -181,6 +181,9 @@ def _steps_of(problem: Problem, fit: Fit) -> ClientSteps:
             "rates are for fits by ad.DFL or ad.ADFL"
         )
     steps = problem.steps(fit.weights, balance=bool(fit.details.get("balance")))
+    if fit.weighting == "random-effects" and steps.totals.shape == fit.total_weights.shape:
+        shares = np.divide(fit.total_weights, steps.totals, out=np.ones(problem.M), where=steps.totals > 0.0)
+        steps = problem.steps(fit.weights, balance=bool(fit.details.get("balance")), shares=shares)
     same = fit.labels.equals(problem.data.labels) and fit.theta.shape == (problem.M, problem.P)
     if not same or not np.allclose(steps.totals, fit.total_weights, rtol=1e-8):
         raise ValueError(

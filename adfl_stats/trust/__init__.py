@@ -5,6 +5,7 @@ varies, `mixture` and `spread` fit the model, `selection` chooses its parts, and
 """
 
 from adfl_stats.trust.client_model import HETEROGENEITY, ClientModel, fit_client_model, spread_model
+from adfl_stats.trust.detection import detectable_shift
 from adfl_stats.trust.record import ClientRecord, record_clients
 from adfl_stats.trust.summaries import has_known_dispersion
 
@@ -12,6 +13,7 @@ __all__ = [
     "HETEROGENEITY",
     "ClientModel",
     "ClientRecord",
+    "detectable_shift",
     "fit_client_model",
     "has_known_dispersion",
     "record_clients",

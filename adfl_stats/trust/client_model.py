@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from adfl_stats.evaluation import mean_squares
 from adfl_stats.problem import Problem
 from adfl_stats.solutions import weighted_solution
-from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores
+from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores, standardising
 from adfl_stats.trust.null import Null, calibrate
 from adfl_stats.trust.resampling import resampled_scores
 from adfl_stats.trust.selection import Candidate, Resample, choose, choose_spread
@@ -82,6 +82,34 @@ class ClientModel:
     def differ(self) -> bool:
         """Whether clients differ."""
         return self.spread_kind != "none"
+
+    @property
+    def information_shares(self) -> Array:
+        """The share of each client's information that is left about the mean of clients that differ (M,).
+
+        With J_m the client's information and (J_m^-1 + T)^-1 that about the mean, the ratio of their traces in
+        coordinates in which the mean of the J_m is the identity; random-effects weights by one number a client.
+        """
+        heard = self.summaries.ranks > 0
+        T = self.spread / np.outer(self.units, self.units)
+        standard = standardising(self.scores)
+        J = self.scores.information
+        left = np.linalg.solve(np.eye(len(T)) + J @ T, J)
+        found = np.ones(len(heard))
+        found[heard] = _traces(left, standard) / np.maximum(_traces(J, standard), np.finfo(float).tiny)
+        return found
+
+    def at(self, problem: Problem, theta: Array) -> ClientModel:
+        """Return the model with the clients' summaries at another estimate (P,)."""
+        step = theta - self.theta
+        if not step.any():
+            return self
+        if problem.quadratic:
+            summaries = self.summaries.moved(step)
+        else:
+            summaries = summarise(problem.data, problem.family, theta)
+        scores, _, _ = client_scores(summaries, self.null, self.units)
+        return replace(self, theta=theta, summaries=summaries, scores=scores)
 
 
 def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto") -> ClientModel:
@@ -192,7 +220,14 @@ def _resampler(problem: Problem, theta: Array, summaries: Summaries, null: Null,
     return resample
 
 
-def client_scores(summaries: Summaries, null: Null) -> tuple[ClientScores, Array, NDArray[np.bool_]]:
+def _traces(matrices: Array, standard: Array) -> Array:
+    """Return tr(R'JR) for each of J (M, P, P)."""
+    return np.asarray(np.einsum("mij,ik,jk->m", matrices, standard, standard, optimize=True))
+
+
+def client_scores(
+    summaries: Summaries, null: Null, units: Array | None = None
+) -> tuple[ClientScores, Array, NDArray[np.bool_]]:
     """Return the scores of the clients that have one, per unit of noise, the coefficients' units and the clients."""
     heard = summaries.ranks > 0
     P = summaries.scores.shape[1]
@@ -202,9 +237,10 @@ def client_scores(summaries: Summaries, null: Null) -> tuple[ClientScores, Array
     lower = np.linalg.cholesky(null.shape)
     A[full], z[full] = np.linalg.solve(lower, A[full]), np.linalg.solve(lower, z[full].T).T
     J = A.transpose(0, 2, 1) @ A
-    typical = np.median(np.diagonal(J, axis1=1, axis2=2), axis=0)
-    largest = np.diagonal(J, axis1=1, axis2=2).max(axis=0)
-    units = 1.0 / np.sqrt(np.where(typical > 1e-6 * largest, typical, largest))
+    if units is None:
+        typical = np.median(np.diagonal(J, axis1=1, axis2=2), axis=0)
+        largest = np.diagonal(J, axis1=1, axis2=2).max(axis=0)
+        units = 1.0 / np.sqrt(np.where(typical > 1e-6 * largest, typical, largest))
     scores = ClientScores(
         slopes=(A.transpose(0, 2, 1) @ z[:, :, None])[:, :, 0] * units,
         information=J * units[:, None] * units,

@@ -104,7 +104,7 @@ class ClientScores:
         diagonal = np.arange(self.P)
         # Some sets of clients identify too little; the ridge is far below what a client knows.
         total[:, diagonal, diagonal] += 1e-8 * (total[:, diagonal, diagonal].mean(axis=1, keepdims=True) + 1e-4)
-        return np.linalg.solve(total, (weights.T @ self.slopes)[:, :, None])[:, :, 0]
+        return np.asarray(np.linalg.solve(total, (weights.T @ self.slopes)[:, :, None])[:, :, 0])
 
     def log_densities(self, statistics: Array) -> Array:
         """Return log densities of t at statistics (M, ...), up to a constant common to all components."""

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 # A direction in which the client decides the estimate by itself leaves less than this share of its variance.
 LEAST_VARIANCE = 1e-6
-# A client is noisy if its own residual variance is so many times the typical one, and beyond chance in any of M clients.
+# A client is noisy if its residual variance is so many times the typical one, and beyond chance in any of M clients.
 NOISY, FAMILY_LEVEL = 2.0, 0.05
 
 
@@ -196,8 +196,8 @@ def _statistics(model: ClientModel, alone: Array) -> tuple[Array, NDArray[np.int
 def _cochran(scores: ClientScores) -> list[float]:
     """Return Cochran's Q: the clients' score statistics at their common estimate, summed.
 
-    A score of t with nu degrees of freedom has a statistic of variance 2 r (nu + r - 2) / (nu - 4); chi-square is scaled
-    to the sum of these.
+    A score of t with nu degrees of freedom has a statistic of variance 2 r (nu + r - 2) / (nu - 4); chi-square is
+    scaled to the sum of these.
     """
     if scores.M == 0:
         return [0.0, 0.0, 1.0]

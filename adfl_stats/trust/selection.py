@@ -105,7 +105,7 @@ class _Search:
 
     def __init__(self, scores: ClientScores, seeds: Array) -> None:
         self.scores, self.seeds = scores, seeds
-        self.none = Spread.of(scores.P, np.zeros(0, dtype=np.int64))
+        self.none = Spread.of(scores, np.zeros(0, dtype=np.int64))
         self.candidates: list[Candidate] = []
 
     def add(self, spread: Spread, runs: Runs) -> Candidate:
@@ -173,10 +173,10 @@ def choose(
     spreads = heterogeneity == "estimate" or (heterogeneity == "auto" and _shows_spread(scores, best.runs, hasty=hasty))
     if spreads and scores.M >= LEAST_FOR_SPREAD:
         bases = list({id(one): one for one in (*search.simple(), best)}.values())
-        search.grow(bases, Spread.of(scores.P, np.arange(scores.P), common=True))
+        search.grow(bases, Spread.of(scores, np.arange(scores.P), common=True))
         tests = np.max([excess(scores, base.runs)[0] for base in search.simple()], axis=0)
         active = np.flatnonzero(tests > ACTIVE) if (tests > ACTIVE).any() else np.array([int(np.argmax(tests))])
-        search.grow(bases, Spread.of(scores.P, active))
+        search.grow(bases, Spread.of(scores, active))
         _add_directions(search)
     kept = [one for one in search.candidates if heterogeneity != "estimate" or one.spread.factor.shape[1]]
     kept = _checked(kept or search.candidates, resample)
@@ -193,7 +193,7 @@ def choose_spread(scores: ClientScores, heterogeneity: str) -> list[Candidate]:
     if spreads and scores.M >= LEAST_FOR_SPREAD:
         tests = excess(scores, plain.runs)[0]
         active = np.flatnonzero(tests > ACTIVE) if (tests > ACTIVE).any() else np.array([int(np.argmax(tests))])
-        for spread in (Spread.of(scores.P, np.arange(scores.P), common=True), Spread.of(scores.P, active)):
+        for spread in (Spread.of(scores, np.arange(scores.P), common=True), Spread.of(scores, active)):
             search.add(*fit_spread(scores, spread, plain.runs))
         _add_directions(search)
     kept = [one for one in search.candidates if heterogeneity != "estimate" or one.spread.factor.shape[1]]

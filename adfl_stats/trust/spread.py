@@ -20,6 +20,10 @@ Array = NDArray[np.float64]
 
 MOST_STEPS = 100
 SMALL_GAIN = 0.02
+# Where a variance begins at least, in units of a typical client's sampling variance.
+LEAST_START = 0.5
+# The median of chi-square with one degree of freedom.
+CHI_SQUARE_MEDIAN = 0.455
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +39,23 @@ class Spread:
     common: bool = False
 
     @classmethod
-    def of(cls, P: int, active: NDArray[np.int64], *, common: bool = False) -> Spread:
-        """Return a spread to begin with: half of a client's sampling variance in the active coefficients."""
-        variances = np.zeros(P)
-        variances[active] = 0.5
-        return cls(variances, active, np.zeros((P, 0)), common)
+    def of(cls, scores: ClientScores, active: NDArray[np.int64], *, common: bool = False) -> Spread:
+        """Return a spread to begin with: the variances of the active coefficients between the clients' own estimates.
+
+        By the median of their squares, less the sampling variance, and at least half of that of a typical client. EM
+        comes down from large variances in a few steps, and hardly up from small ones.
+        """
+        variances, full = np.zeros(scores.P), scores.ranks == scores.P
+        variances[active] = LEAST_START
+        if full.sum() >= 3:
+            covariances = np.linalg.inv(scores.information[full])
+            own = (covariances @ scores.slopes[full][:, :, None])[:, :, 0]
+            between = np.median(np.square(own - np.median(own, axis=0)), axis=0) / CHI_SQUARE_MEDIAN
+            within = np.median(np.diagonal(covariances, axis1=1, axis2=2), axis=0)
+            variances[active] = np.maximum(between - within, LEAST_START)[active]
+        if common and len(active):
+            variances[active] = np.median(variances[active])
+        return cls(variances, active, np.zeros((scores.P, 0)), common)
 
     @property
     def factor(self) -> Array:
@@ -99,7 +115,7 @@ def _integrate(scores: ClientScores, F: Array) -> _Integrated:
         ),
         log_det=scores.log_det + np.log(np.diagonal(half, axis1=1, axis2=2)).sum(axis=1),
     )
-    return _Integrated(marginal, covariances, loadings)
+    return _Integrated(marginal, np.asarray(covariances, dtype=np.float64), loadings)
 
 
 def fit_spread(scores: ClientScores, spread: Spread, runs: Runs) -> tuple[Spread, Runs]:

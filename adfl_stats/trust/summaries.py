@@ -8,6 +8,7 @@ in the others.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +77,7 @@ def summarise(data: ClientData, family: Family, theta: Array) -> Summaries:
     """Summarise every client at theta (P,), in one pass over the data and a second over each batch of it."""
     P = len(theta)
     known = has_known_dispersion(data, family)
-    parts: dict[str, list[Array]] = {}
+    parts: dict[str, list[Any]] = {}
     shape, counted = np.zeros((P, P)), 0.0
     for pieces in whole_clients(data, P):
         at = pieces[0].clients
@@ -84,7 +85,7 @@ def summarise(data: ClientData, family: Family, theta: Array) -> Summaries:
         sums = moments(data, family, theta[None], pieces)
         J = total[:, None, None] * sums.information
         roots, ranks = roots_of_inverses(J)
-        lost = ~(np.isfinite(roots).all(axis=(1, 2)) & np.isfinite(sums.gradient).all(axis=1))
+        lost = np.asarray(~(np.isfinite(roots).all(axis=(1, 2)) & np.isfinite(sums.gradient).all(axis=1)))
         roots[lost], J[lost], ranks[lost] = 0.0, 0.0, 0
         gradient = np.where(lost[:, None], 0.0, sums.gradient)
         scores = -(total[:, None] * gradient)[:, None, :] @ roots
@@ -109,7 +110,7 @@ def summarise(data: ClientData, family: Family, theta: Array) -> Summaries:
             "peaks": rows["peaks"] * short**2,
         }.items():
             parts.setdefault(name, []).append(value)
-    arrays = {name: np.concatenate(values) for name, values in parts.items()}
+    arrays: dict[str, Any] = {name: np.concatenate(values) for name, values in parts.items()}
     return Summaries(shape_rows=counted, shape=shape / counted if counted else np.eye(P), **arrays)
 
 

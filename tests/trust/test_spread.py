@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
 from numpy.testing import assert_allclose
-from scipy import stats
+from scipy import optimize, stats
 
 from adfl_stats.trust.mixture import ClientScores, normal_run, pass_over
 from adfl_stats.trust.spread import Spread, excess, fit_spread, next_direction
@@ -28,13 +28,17 @@ def scores_of(A, z, df=1e7):
 def clients(M, P, T, seed):
     """Clients with parameters from N(0, T) and unequal information; every fourth knows less than all coefficients."""
     rng = np.random.default_rng(seed)
-    A = [(1.0 + m % 3) * (rng.normal(size=(P - (m % 4 == 0), P)) / 2.0 + np.eye(P)[: P - (m % 4 == 0)]) for m in range(M)]
+    A = [
+        (1.0 + m % 3) * (rng.normal(size=(P - (m % 4 == 0), P)) / 2.0 + np.eye(P)[: P - (m % 4 == 0)]) for m in range(M)
+    ]
     u = rng.multivariate_normal(np.zeros(P), T, M, method="eigh")
     return A, [a @ one + rng.normal(size=len(a)) for a, one in zip(A, u, strict=True)]
 
 
 def likelihood(A, z, T, centre):
-    return sum(stats.multivariate_normal(a @ centre, np.eye(len(a)) + a @ T @ a.T).logpdf(b) for a, b in zip(A, z, strict=True))
+    return sum(
+        stats.multivariate_normal(a @ centre, np.eye(len(a)) + a @ T @ a.T).logpdf(b) for a, b in zip(A, z, strict=True)
+    )
 
 
 SPREADS = {
@@ -94,7 +98,6 @@ def test_variance_of_random_intercepts_is_mixedlms(tau):
     spread, runs = fit_spread(scores, Spread.of(1, np.arange(1)), normal_run(scores))
     found = spread.covariance[0, 0] * unit**2
     wanted = float(known.cov_re.iloc[0, 0])
-    print(found, wanted, found/wanted)
     # EM ends where a step gains less than .02 in log-likelihood; a standard error of tau^2 + 1/n is sqrt(2 / M) of it.
     error = (wanted + known.scale / n) * np.sqrt(2.0 / M)
     assert abs(found - wanted) < 0.25 * error
@@ -103,8 +106,6 @@ def test_variance_of_random_intercepts_is_mixedlms(tau):
 
 def test_likelihood_of_a_fitted_spread_is_nearly_the_largest():
     """Against a direct search by SciPy over the same three parameters."""
-    from scipy import optimize
-
     T = np.diag([1.0, 0.0, 0.5])
     A, z = clients(80, 3, T, 5)
     spread, runs = fit_spread(scores_of(A, z), Spread.of(3, np.arange(3)), normal_run(scores_of(A, z)))
@@ -117,7 +118,6 @@ def test_likelihood_of_a_fitted_spread_is_nearly_the_largest():
 
     best = optimize.minimize(profile, np.zeros(3), method="Nelder-Mead", options={"maxiter": 400})
     reached = likelihood(A, z, spread.covariance, runs.centres[0])
-    print(spread.variances, np.exp(best.x), -best.fun - reached)
     # Models are compared by differences of several units.
     assert -best.fun - reached < 0.3
 
@@ -127,7 +127,8 @@ def test_a_direction_of_spread_is_found():
     A, z = clients(150, 4, 2.0 * np.outer(direction, direction), 6)
     scores = scores_of(A, z)
     plain = normal_run(scores)
-    begin = next_direction(scores, plain)
+    begin, size = next_direction(scores, plain)
+    assert size > 2.0
     assert abs(begin @ direction) / np.linalg.norm(begin) / np.linalg.norm(direction) > 0.9
     spread = replace(Spread.of(4, np.zeros(0, dtype=int)), directions=begin[:, None])
     spread, _ = fit_spread(scores, spread, plain)
@@ -145,7 +146,6 @@ def test_tests_of_a_spread_are_standard_normal_without_one():
         scores = scores_of(A, z)
         tests.append(excess(scores, normal_run(scores))[0])
     tests = np.array(tests)
-    print(tests.mean(0), tests.std(0))
     # Standard errors .05 and .04 (skewed to the right); the centre is estimated, which takes 1 / sqrt(2 M) off the mean.
     assert_allclose(tests.mean(axis=0), 0.0, atol=0.3)
     assert_allclose(tests.std(axis=0), 1.0, atol=0.15)

@@ -1,0 +1,55 @@
+"""What the model of clients cannot see: the smallest coherent shift that it finds, and the bias that smaller ones leave.
+
+A share e of M clients is moved together by k standard deviations of a client. Along that direction the clients are a
+mixture of two normals. The model finds it where twice the log-likelihood that the mixture gains, over normal clients
+and over normal clients with a wider spread, exceeds its price (see `selection`); both are M times a Kullback-Leibler
+divergence in expectation. A smaller shift goes unseen, and moves the estimate by e k client standard deviations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import optimize, stats
+
+from adfl_stats.trust.selection import PREFERENCE, minority_price
+
+__all__ = ["detectable_shift"]
+
+# Standard deviations that the integration reaches beyond the two centres, and its points.
+REACH, POINTS = 8.0, 4001
+LARGEST = 50.0
+
+
+def detectable_shift(clients: int, coefficients: int, share: float) -> float:
+    """Return the shift, in standard deviations of a client, from which a coherent minority is found on average.
+
+    Parameters
+    ----------
+    clients, coefficients : int
+        M and P.
+    share : float
+        Share of the clients that are shifted, below one half.
+
+    Examples
+    --------
+    >>> 2.0 < detectable_shift(100, 5, 0.2) < 3.0
+    True
+    """
+    price = minority_price(coefficients)
+
+    def lead(shift: float) -> float:
+        plain, wide = (2.0 * clients * _divergence(share, shift, wide=wide) for wide in (False, True))
+        return min(plain - price, wide - PREFERENCE)
+
+    if lead(LARGEST) <= 0.0:
+        return np.inf
+    return float(optimize.brentq(lead, 0.0, LARGEST, xtol=1e-4))
+
+
+def _divergence(share: float, shift: float, *, wide: bool) -> float:
+    """Return the Kullback-Leibler divergence of the mixture from the nearest normal law of variance one, or of any."""
+    grid = np.linspace(-REACH, shift + REACH, POINTS)
+    mixture = (1.0 - share) * stats.norm.pdf(grid) + share * stats.norm.pdf(grid - shift)
+    sd = np.sqrt(1.0 + share * (1.0 - share) * shift**2) if wide else 1.0
+    logs = np.log(np.maximum(mixture, 1e-300)) - stats.norm.logpdf(grid, share * shift, sd)
+    return float(np.trapezoid(mixture * logs, grid))
