@@ -62,6 +62,49 @@ def test_flags(table):
     assert (table["fdr"].dropna() <= 0.1 + 3 * 0.03).all()
 
 
+# Clients that differ, noise that is not normal, rare events, extra variance, unequal sizes; four data sets each.
+DIFFER = ("gaussian-tau1", "gaussian-tau1-correlated", "gaussian-tau2-flip", "binomial-tau1-flip")
+DIFFER = (*DIFFER, "gaussian-sizes-tau1-flip")
+ALIKE = ("gaussian-lognormal-n30", "gaussian-client", "binomial-rare", "poisson-nb", "gaussian-tau0-shift5")
+
+
+@pytest.fixture(scope="module")
+def harder(script):
+    draws = script.run([CELLS[name] for name in (*DIFFER, *ALIKE)], 4)
+    assert not draws["failed"].any()
+    return script.summarized(draws, rivals=False).set_index("cell")
+
+
+def test_clients_that_differ_keep_their_weight(harder):
+    """At most 2 % of the 400 (320) normal clients of a cell lose it, which would be eight of them."""
+    assert (harder["zero"] <= 0.02).all()
+    # The errors of fit and oracle are nearly the same, so that four data sets tell the ratio to .1 where all is well.
+    assert (harder["RE"] >= 0.95 - 2 * harder["RE_mc"]).all()
+    assert (harder["RE"] >= 0.85).all()
+
+
+def test_abnormal_clients_among_clients_that_differ_lose_it(harder):
+    """Of 80 abnormal clients a cell: .95 are wanted, with a standard error of .024."""
+    assert (harder["power"].dropna() >= 0.9).all()
+    assert harder["power"].dropna().mean() >= 0.95
+    # Twenty flags a data set, a tenth of them false at most: a standard error of .035 over four data sets.
+    assert (harder["fdr"].dropna() <= 0.1 + 3 * 0.035).all()
+
+
+def test_default_intervals_allow_for_clients_that_differ(harder):
+    """100 intervals of cells with a spread: 95 are expected, and a standard deviation of 2.2; rows alone miss many."""
+    part = harder.loc[list(DIFFER)]
+    assert part["coverage"].mean() >= 0.95 - 4 * 0.022
+    assert part["coverage_sandwich"].mean() < part["coverage"].mean()
+    # As many where they do not differ.
+    assert harder.loc[list(ALIKE), "coverage"].mean() >= 0.95 - 4 * 0.022
+
+
+def test_flags_without_abnormal_clients(harder):
+    """In 24 data sets: .15 is the most that is wanted, and eight have a probability of .006 there."""
+    assert harder["any_flag"].dropna().mean() < 8 / 24
+
+
 def test_workers_do_not_change_the_numbers(tmp_path):
     """By the command itself, whose functions the workers must find."""
     tables = []

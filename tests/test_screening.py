@@ -250,7 +250,9 @@ def test_a_client_does_not_set_its_own_scale():
     res = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.complete(10)).fit()
     screened = ad.screen(res)
     assert list(screened.flagged) == [3]
-    assert abs(screened.null.dispersion - 1.0) < 0.25
+    assert abs(screened.clients.dispersion - 1.0) < 0.25
+    # About a hundred times the others' residual variance, by 46 degrees of freedom.
+    assert 50.0 < res.clients().loc[3, "noise"] < 200.0
 
 
 # ------------------------------------------------------------------ flags

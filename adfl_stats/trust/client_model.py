@@ -94,7 +94,7 @@ class ClientModel:
         T = self.spread / np.outer(self.units, self.units)
         standard = standardising(self.scores)
         J = self.scores.information
-        left = np.linalg.solve(np.eye(len(T)) + J @ T, J)
+        left = np.asarray(np.linalg.solve(np.eye(len(T)) + J @ T, J), dtype=np.float64)
         found = np.ones(len(heard))
         found[heard] = _traces(left, standard) / np.maximum(_traces(J, standard), np.finfo(float).tiny)
         return found

@@ -1,4 +1,4 @@
-"""What the model of clients cannot see: the smallest coherent shift that it finds, and the bias that smaller ones leave.
+"""What the model of clients cannot see: the smallest coherent shift that it finds, and the bias that others leave.
 
 A share e of M clients is moved together by k standard deviations of a client. Along that direction the clients are a
 mixture of two normals. The model finds it where twice the log-likelihood that the mixture gains, over normal clients

@@ -229,15 +229,23 @@ def _shares(posteriors: Array) -> Array:
     return np.asarray(shares)
 
 
-def _run(scores: ClientScores, centres: Array, shifts: Array | None, shares: Array, most: int) -> Runs:
+def _run(
+    scores: ClientScores, centres: Array, shifts: Array | None, shares: Array, most: int, widths: Array | None = None
+) -> Runs:
     count = len(centres)
     nobody = np.zeros((scores.M, count, COMPONENTS))
-    runs = Runs(centres, shifts, np.ones(count), shares, np.full(count, -np.inf), nobody)
+    widths = np.ones(count) if widths is None else widths
+    runs = Runs(centres, shifts, widths, shares, np.full(count, -np.inf), nobody)
     for _ in range(most):
         before, runs = runs.log_likelihoods, pass_over(scores, runs)
         if np.all(runs.log_likelihoods - before < SMALL_GAIN):
             break
     return runs
+
+
+def run_on(scores: ClientScores, runs: Runs) -> Runs:
+    """Go on with runs of EM on other clients, from the parameters that they ended with."""
+    return _run(scores, runs.centres, runs.shifts, runs.shares, LONG, runs.widths)
 
 
 def normal_run(scores: ClientScores) -> Runs:

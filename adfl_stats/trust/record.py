@@ -20,6 +20,9 @@ Array = NDArray[np.float64]
 
 # A direction in which the client decides the estimate by itself leaves less than this share of its variance.
 LEAST_VARIANCE = 1e-6
+# Fewer normal clients do not show what they vary like; degrees of freedom, beyond 4, that their tails may have at most.
+LEAST_CLIENTS = 20
+TAILS = (np.inf, 200.0, 100.0, 50.0, 25.0, 12.0, 6.0, 3.0)
 # A client is noisy if its residual variance is so many times the typical one, and beyond chance in any of M clients.
 NOISY, FAMILY_LEVEL = 2.0, 0.05
 
@@ -50,7 +53,8 @@ class ClientRecord:
     statistics, ranks, df, p_values : ndarray (M,)
         The score statistic s_m' Var(s_m)^+ s_m at the estimate, its degrees of freedom and those of its tails, and the
         p-value. The variance has the clients' noise levels, the spread T, and what the client's own rows did to the
-        estimate.
+        estimate; the statistic is divided by the factor that its median over the normal clients calls for, if that is
+        above one.
     cochran : list of float
         Cochran's Q of the normal clients over all coefficients, its degrees of freedom, and its p-value.
     deviations, errors : ndarray (M, P)
@@ -117,8 +121,10 @@ def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: boo
     M, P = summaries.scores.shape
     heard = summaries.ranks > 0
     statistics, ranks = _statistics(model, totals / (M * rows) if smooth else np.zeros(M))
+    inflation, df = _empirical_null(statistics, ranks, null.df, (model.probabilities[:, 0] > 0.5) & heard)
+    statistics = statistics / inflation
     with np.errstate(divide="ignore", invalid="ignore"):
-        p_values = stats.f.sf(statistics / np.maximum(ranks, 1) / (1.0 - 2.0 / null.df), np.maximum(ranks, 1), null.df)
+        p_values = stats.f.sf(statistics / np.maximum(ranks, 1) / (1.0 - 2.0 / df), np.maximum(ranks, 1), df)
     noise, noisy = _noise(summaries, null.dispersion, known=known)
     full = summaries.ranks == P
     deviations, errors = np.full((M, P), np.nan), np.full((M, P), np.nan)
@@ -143,7 +149,7 @@ def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: boo
         noisy=noisy,
         statistics=np.where(heard, statistics, np.inf),
         ranks=ranks,
-        df=null.df,
+        df=df,
         p_values=np.where(heard, np.where(ranks > 0, p_values, 1.0), 0.0),
         cochran=_cochran(model.scores.of(model.probabilities[heard, 0] > 0.5)),
         deviations=deviations,
@@ -191,6 +197,29 @@ def _statistics(model: ClientModel, alone: Array) -> tuple[Array, NDArray[np.int
     statistics[~full] = np.divide(squares, values, out=np.zeros_like(values), where=keep).sum(axis=1)
     ranks[~full] -= (~keep).sum(axis=1)
     return statistics, np.maximum(ranks, 0)
+
+
+def _empirical_null(
+    statistics: Array, ranks: NDArray[np.int64], df: Array, normal: NDArray[np.bool_]
+) -> tuple[float, Array]:
+    """Return a factor of the statistics, and degrees of freedom, that the normal clients themselves call for.
+
+    Efron's (2004) empirical null: a spread too small to be estimated, or tails heavier than kurtosis says, show in the
+    statistics of the normal clients. The factor compares medians, the tails are the most likely of a few; both only
+    make flags rarer.
+    """
+    use = normal & (ranks > 0)
+    if use.sum() < LEAST_CLIENTS:
+        return 1.0, df
+    Q, r, nu = statistics[use], ranks[use].astype(np.float64), df[use]
+    expected = stats.f.ppf(0.5, r, nu) * r * (1.0 - 2.0 / nu)
+    inflation = max(1.0, float(np.median(Q / expected)))
+    fits = []
+    for most in TAILS:
+        tail = np.minimum(nu, 4.0 + most)
+        scale = 1.0 - 2.0 / tail
+        fits.append(float((stats.f.logpdf(Q / (inflation * r * scale), r, tail) - np.log(scale)).sum()))
+    return inflation, np.minimum(df, 4.0 + TAILS[int(np.argmax(fits))])
 
 
 def _cochran(scores: ClientScores) -> list[float]:

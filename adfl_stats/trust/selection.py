@@ -26,6 +26,7 @@ from adfl_stats.trust.mixture import (
     coherent_runs,
     gross_runs,
     normal_run,
+    run_on,
 )
 from adfl_stats.trust.spread import Spread, excess, fit_spread, next_direction
 
@@ -37,11 +38,16 @@ Resample: TypeAlias = Callable[[Array, int], list[ClientScores] | None]
 # Twice the gain in log-likelihood that makes gross clients believable: beyond what chance and heavy tails bring.
 GROSS_PRICE = 15.0
 # What a coherent minority costs beyond the 95 % point of chi-square, and how much less a direction of spread does.
-SEARCH_PRICE, PREFERENCE = 3.0, 8.0
+SEARCH_PRICE, PREFERENCE = 3.0, 5.0
+# With so few clients or fewer a spread can hardly show, and to leave it out is worse than to allow for it: it is
+# always tried, and a variance costs less than log M.
+FEW = 20
+# Of more clients than this so many decide on the model.
+MANY = 2000
 # Where clients differ their effects need not be normal, and a tail of these is no minority.
-UNCERTAIN = 6.0
+UNCERTAIN = 5.0
 # Fewer clients cannot show a minority, or a spread.
-LEAST_FOR_MINORITY, LEAST_FOR_SPREAD = 6, 4
+LEAST_FOR_MINORITY, LEAST_FOR_SPREAD = 8, 4
 # Mean doubt about the clients (the smaller of the probabilities of normal and not) that calls for a spread to be tried.
 DOUBT = 0.01
 # Standard deviations beyond its mean at which the sum of the squared tests of a spread calls for one to be tried.
@@ -89,7 +95,7 @@ class Candidate:
 def price_of(spread: Spread, runs: Runs, M: int) -> float:
     """Return what a model costs, in units of twice a log-likelihood."""
     search = minority_price(len(spread.variances))
-    price = spread.n_variances * np.log(M) + spread.n_directions * (search - PREFERENCE)
+    price = spread.n_variances * min(np.log(M), 2.0 * M / FEW) + spread.n_directions * (search - PREFERENCE)
     if runs.shifts is not None:
         price += search + (UNCERTAIN if spread.factor.shape[1] else 0.0)
     return float(price + (GROSS_PRICE if runs.shares[0, GROSS].any() else 0.0))
@@ -166,6 +172,8 @@ def choose(
     hasty : bool
         Whether this is a first look, which leaves out what a second will see better.
     """
+    if scores.M > MANY:
+        return _chosen_on_some(scores, seeds, heterogeneity, resample, hasty=hasty)
     search = _Search(scores, seeds)
     for runs in search.components(search.none):
         search.add(search.none, runs)
@@ -183,8 +191,27 @@ def choose(
     return sorted(kept, key=lambda one: one.criterion)
 
 
+def _chosen_on_some(
+    scores: ClientScores, seeds: Array, heterogeneity: str, resample: Resample, *, hasty: bool
+) -> list[Candidate]:
+    """Choose the model on some of many clients, and fit the best of its kind to all, with the spread found on some."""
+    some = np.random.default_rng(MANY).permutation(scores.M) < MANY
+
+    def resample_some(spread: Array, count: int) -> list[ClientScores] | None:
+        drawn = resample(spread, count)
+        return None if drawn is None else [one.of(some) for one in drawn]
+
+    found = choose(scores.of(some), seeds, heterogeneity, resample_some, hasty=hasty)
+    marginal = found[0].spread.integrated(scores)
+    alike = {one.words: one for one in reversed(found) if one.words[0] == found[0].words[0]}
+    whole = [replace(one, runs=run_on(marginal, one.runs), spread=found[0].spread) for one in alike.values()]
+    return sorted(whole, key=lambda one: one.criterion)
+
+
 def choose_spread(scores: ClientScores, heterogeneity: str) -> list[Candidate]:
     """Fit models in which all clients are normal, with and without a spread; return them, the best first."""
+    if scores.M > MANY:
+        scores = scores.of(np.random.default_rng(MANY).permutation(scores.M) < MANY)
     search = _Search(scores, np.zeros((0, scores.P)))
     plain = search.add(search.none, normal_run(scores))
     spreads = heterogeneity == "estimate" or (
@@ -239,6 +266,8 @@ def _shows_spread(scores: ClientScores, runs: Runs, *, hasty: bool) -> bool:
 
     In haste only the second is asked: noise levels are not settled yet.
     """
+    if scores.M < FEW and not hasty:
+        return True
     normal = runs.posteriors[:, 0, NORMAL]
     doubt = float(np.minimum(normal, 1.0 - normal).mean())
     if hasty or doubt > DOUBT:

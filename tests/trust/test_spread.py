@@ -45,8 +45,13 @@ SPREADS = {
     "diagonal": Spread(np.array([0.5, 0.0, 2.0]), np.array([0, 2]), np.zeros((3, 0))),
     "rank 1": Spread(np.zeros(3), np.zeros(0, dtype=int), np.array([[1.0], [-1.0], [0.3]])),
     "diagonal + rank 2": Spread(np.array([0.5, 1.0, 2.0]), np.arange(3), np.array([[1.0, 0], [-1.0, 0.2], [0.3, 2]])),
-    "none": Spread.of(3, np.zeros(0, dtype=int)),
+    "none": Spread(np.zeros(3), np.zeros(0, dtype=int), np.zeros((3, 0))),
 }
+
+
+def diagonal(P, variance=0.5):
+    """A diagonal spread to begin with."""
+    return Spread(np.full(P, variance), np.arange(P), np.zeros((P, 0)))
 
 
 @pytest.mark.parametrize("name", list(SPREADS))
@@ -83,8 +88,9 @@ def random_intercepts(M, n, tau, seed):
     return pd.DataFrame({"y": 1.0 + tau * rng.normal(size=M)[client] + rng.normal(size=M * n), "client": client})
 
 
+@pytest.mark.parametrize("begin", [0.5, 20.0])
 @pytest.mark.parametrize("tau", [0.2, 0.5, 2.0])
-def test_variance_of_random_intercepts_is_mixedlms(tau):
+def test_variance_of_random_intercepts_is_mixedlms(tau, begin):
     """Balanced random intercepts, maximum likelihood, given the residual variance of the mixed model."""
     M, n = 40, 25
     frame = random_intercepts(M, n, tau, 3)
@@ -95,7 +101,7 @@ def test_variance_of_random_intercepts_is_mixedlms(tau):
     # In units of a client's standard error, as the model of clients has them.
     unit = 1.0 / a
     scores = replace(scores, slopes=scores.slopes * unit, information=scores.information * unit**2)
-    spread, runs = fit_spread(scores, Spread.of(1, np.arange(1)), normal_run(scores))
+    spread, runs = fit_spread(scores, diagonal(1, begin), normal_run(scores))
     found = spread.covariance[0, 0] * unit**2
     wanted = float(known.cov_re.iloc[0, 0])
     # EM ends where a step gains less than .02 in log-likelihood; a standard error of tau^2 + 1/n is sqrt(2 / M) of it.
@@ -104,11 +110,11 @@ def test_variance_of_random_intercepts_is_mixedlms(tau):
     assert runs.centres[0, 0] * unit == pytest.approx(known.fe_params.iloc[0], abs=5e-3)
 
 
-def test_likelihood_of_a_fitted_spread_is_nearly_the_largest():
+@pytest.mark.parametrize("second", [0.0, 0.3, 3.0])
+def test_likelihood_of_a_fitted_spread_is_nearly_the_largest(second):
     """Against a direct search by SciPy over the same three parameters."""
-    T = np.diag([1.0, 0.0, 0.5])
-    A, z = clients(80, 3, T, 5)
-    spread, runs = fit_spread(scores_of(A, z), Spread.of(3, np.arange(3)), normal_run(scores_of(A, z)))
+    A, z = clients(80, 3, np.diag([1.0, second, 0.5]), 5)
+    spread, runs = fit_spread(scores_of(A, z), diagonal(3), normal_run(scores_of(A, z)))
 
     def profile(logs):
         V = [np.eye(len(a)) + a @ np.diag(np.exp(logs)) @ a.T for a in A]
@@ -118,8 +124,8 @@ def test_likelihood_of_a_fitted_spread_is_nearly_the_largest():
 
     best = optimize.minimize(profile, np.zeros(3), method="Nelder-Mead", options={"maxiter": 400})
     reached = likelihood(A, z, spread.covariance, runs.centres[0])
-    # Models are compared by differences of several units.
-    assert -best.fun - reached < 0.3
+    # EM comes to a variance of zero slowly, and ends below half of what the variance costs, log 80.
+    assert -best.fun - reached < (0.1 if second else 1.0)
 
 
 def test_a_direction_of_spread_is_found():
@@ -130,7 +136,7 @@ def test_a_direction_of_spread_is_found():
     begin, size = next_direction(scores, plain)
     assert size > 2.0
     assert abs(begin @ direction) / np.linalg.norm(begin) / np.linalg.norm(direction) > 0.9
-    spread = replace(Spread.of(4, np.zeros(0, dtype=int)), directions=begin[:, None])
+    spread = Spread(np.zeros(4), np.zeros(0, dtype=int), begin[:, None])
     spread, _ = fit_spread(scores, spread, plain)
     found = spread.directions[:, 0] * np.sign(spread.directions[0, 0])
     # 150 clients: the length has a relative standard error of 1 / sqrt(300) and a little more.
