@@ -1,5 +1,7 @@
 """aDFL's own parts: the start by trimmed scores, lambda by cross-validation, weights of the model of clients."""
 
+import re
+
 import numpy as np
 import pytest
 import statsmodels.api as sm
@@ -337,6 +339,44 @@ def test_last_stage_takes_the_weights_of_the_model_of_clients(model, res, tuned)
     # The stages only begin elsewhere; the Gaussian model of clients does not mind.
     for other in (staged, tuned):
         np.testing.assert_allclose(other.client_weights, res.client_weights, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("share", "wanted"),
+    [
+        (0.3, [r"3\d% of the rows were set aside, with 30 of 100 clients that do not fit the majority"]),
+        (
+            0.46,
+            [
+                "46 of 100 clients do not fit the others, nearly half: which group is the majority rests on few clients",
+                "46% of the rows were set aside, with 46 of 100 clients",
+            ],
+        ),
+    ],
+)
+def test_what_selection_leaves_is_told(share, wanted):
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(100 * 40, 3))
+    sign = np.where(np.arange(100) < round(100 * share), -1.0, 1.0)
+    y = np.repeat(sign, 40) * (X @ np.ones(3)) + rng.normal(size=len(X))
+    model = ad.DecentralizedGLM(
+        ad.ClientData.from_arrays(X, y, np.repeat(np.arange(100), 40)), ad.networks.directed_circle(100, 5)
+    )
+    with pytest.warns(ad.SelectionWarning) as told:
+        res = model.fit(solver="limit")
+    messages = [str(warning.message) for warning in told]
+    assert len(messages) == len(wanted)
+    for text, message in zip(wanted, messages, strict=True):
+        assert re.match(text, message)
+        assert message[:50] in " ".join(res.summary().as_text().split())
+    assert {warning.filename for warning in told} == {__file__}
+    assert (res.client_weights.to_numpy() > 0.5).tolist() == (sign > 0).tolist()
+
+
+def test_random_effects_weights_need_the_model_of_clients(model):
+    found = ad.DecentralizedGLM(model.data, model.network, weighting="random-effects")
+    with pytest.raises(ValueError, match="weighting='random-effects' takes its weights from the model of clients, which"):
+        found.fit(ad.DFL())
 
 
 def test_refresh_is_many_short_stages(model, sim):

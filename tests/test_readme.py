@@ -10,7 +10,7 @@ ROW = re.compile(r"^(\w+)((?: +-?\d+\.\d+){6})$", re.M)
 
 
 def test_readme_code_prints_the_readme_table(capsys, tmp_path, monkeypatch):
-    first, from_disk, second, third = re.findall(r"```python\n(.*?)```", README, re.S)
+    first, differ, from_disk, second, third = re.findall(r"```python\n(.*?)```", README, re.S)
     space = {}
     exec(first, space)
     shown = {name: values.split() for name, values in ROW.findall(README)}
@@ -24,6 +24,15 @@ def test_readme_code_prints_the_readme_table(capsys, tmp_path, monkeypatch):
     lines = [line for line in block if line and not line.startswith((">>>", "...", "```"))]
     assert len(lines) == 11
     assert set(lines) <= known
+    exec(differ, space)
+    printed = capsys.readouterr().out.splitlines()
+    block = README[README.index("                             Clients that differ") : README.index("Schools differ, and")]
+    lines = [line for line in block.splitlines() if line and not line.startswith(("...", "```"))]
+    assert len(lines) == 7
+    assert set(lines) <= set(printed)
+    assert (space["fit"].client_weights > 0.5).all()
+    paper = space["by_school"].fit(ad.ADFL(lam="cv", equalise=False, balance=True), solver="limit")
+    assert f"would set {(paper.client_weights < 0.1).sum()} schools aside" in README
     monkeypatch.chdir(tmp_path)
     space["frame"].to_parquet("stays.parquet")
     exec(from_disk, space)

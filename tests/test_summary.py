@@ -51,7 +51,8 @@ def test_summary_in_four_formats(hospitals):
     summary = hospitals[2].summary(alpha=0.1)
     assert "[0.05" in summary.as_text()
     html, latex, csv = summary.as_html(), summary.as_latex(), summary.as_csv()
-    assert html.count("<table") == 4
+    assert html.count("<table") == 5
+    assert "Differences between clients" in html
     assert "Condition 5" in html
     assert r"\begin{center}" in latex
     assert "severity" in latex

@@ -147,7 +147,8 @@ class ADFL:
             theta, initial, steps, runs, more = self._stages(problem, plan, theta, runs)
             details |= more
         if self.models_clients:
-            clients, apart = _client_model(problem, [theta.mean(axis=0), begin], plan.heterogeneity)
+            starts = [theta.mean(axis=0), *([] if self.lam is None else [begin])]
+            clients, apart = _client_model(problem, starts, plan.heterogeneity)
             details |= {"disputed": apart} if apart else {}
             details |= _warn_of_selection(problem, clients)
             shares = clients.information_shares if problem.weighting == "random-effects" else None

@@ -30,7 +30,7 @@ HETEROGENEITY = ("auto", "none", "estimate")
 # Passes over the data; in the Gaussian model one serves them all.
 MOST_PASSES = 6
 # A move of the estimate, in its own standard errors, that needs no further pass.
-SMALL_MOVE = 0.05
+SMALL_MOVE = 0.1
 # Residuals this small beside the responses are rounding errors.
 ROUNDING = 1e-12
 

@@ -160,3 +160,38 @@ def test_spread_among_given_clients():
     assert (model.weights == ~sim.abnormal).all()
     T = np.diag(model.spread) / model.units**2
     assert T.mean() == pytest.approx(4.0, abs=4 * 5 * np.sqrt(2 / 80 / 5))
+
+
+@pytest.mark.filterwarnings("ignore::adfl_stats.errors.ConditionWarning")
+@pytest.mark.parametrize(("n", "p"), [(1, 3), (2, 5), (5, 5), (30, 60)])
+def test_clients_without_rows_to_spare(n, p):
+    """No client knows its own noise level. All follow the model: they keep their weight, and hardly one is flagged."""
+    rng = np.random.default_rng(2)
+    M = 300 // n
+    X, y = rng.normal(size=(300, p)), rng.normal(size=300)
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, np.repeat(np.arange(M), n)), ad.networks.complete(M))
+    table = model.fit(solver="limit").clients()
+    assert table["weight"].min() > 0.1
+    # At a false discovery rate of .1 there is one data set in ten with a flag.
+    assert table["flagged"].sum() <= 1
+
+
+def test_labels_with_weights():
+    """Multinomial rows with weights have a dispersion of their own."""
+    rng = np.random.default_rng(7)
+    X, y = np.column_stack([np.ones(1200), rng.normal(size=(1200, 2))]), rng.integers(0, 3, 1200)
+    data = ad.ClientData.from_arrays(X, y, np.repeat(np.arange(20), 60), weights=rng.uniform(0.5, 2.0, 1200))
+    res = ad.DecentralizedGLM(data, ad.networks.complete(20), "multinomial").fit(solver="limit")
+    assert res.client_weights.min() > 0.1
+
+
+@pytest.mark.parametrize("times", [2.0, 10.0, 100.0])
+def test_counts_in_other_units_do_not_excuse_themselves(times):
+    """The scoring step to the client's own estimate goes too far here; that must not raise everybody's variance."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(1800), rng.normal(size=(1800, 3))])
+    client = np.repeat(np.arange(30), 60)
+    y = rng.poisson(np.exp(X @ [1.0, 0.3, -0.3, 0.2])) * np.where(np.isin(client, (10, 11, 12)), times, 1.0)
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.complete(30), "poisson")
+    weights = model.fit(solver="limit").client_weights
+    assert weights.index[weights < 0.1].tolist() == [10, 11, 12]
