@@ -15,12 +15,12 @@ from adfl_stats.model import default_threads
 
 __all__ = ["add_efficiency", "judged"]
 
-# What the full designs should reach: every Gaussian cell by its covariates; the mean over the other families' cells,
-# and logistic cells with many shifted clients, which hardly differ from the others, by themselves.
-CELL_BOUNDS = {"homogeneous": 0.95, "heterogeneous": 0.90}
-MEAN_BOUNDS = {"binomial": 0.85, "poisson": 0.90}
-HARD_BOUNDS = {"binomial": 0.60}
-COVERAGE, MOST_FLAGS, POWER = (0.925, 0.97), 0.15, 0.98
+# What the full designs should reach: every Gaussian cell; the mean over the other families' cells, and those with many
+# shifted clients, which hardly differ from the others, by themselves.
+CELL_BOUND = 0.98
+MEAN_BOUNDS = {"binomial": 0.95, "poisson": 0.97}
+HARD_BOUNDS = {"binomial": 0.85, "poisson": 0.95}
+COVERAGE, MOST_FLAGS, POWER = (0.93, 0.965), 0.15, 0.98
 SMALL: dict[str, Any] = {"M": 30, "n": 60, "p": 5}
 SMALL_NETWORKS, SMALL_REPLICATES, REPLICATES = ("circle-5",), 5, 20
 UNDEFENDED, YARDSTICK = "DFL", "oracle DFL"
@@ -89,14 +89,12 @@ def judged(table: pd.DataFrame, *, bounds: bool = True) -> pd.DataFrame:
 
     Gaussian cells have a bound each. In the other families one bound is on the mean over the cells: `wanted` is
     NaN, and `counted` says which cells it is over. OOD at shares above .2 hardly changes the law of labels and
-    counts; it is not counted, has a bound of its own for labels, and none for counts.
+    counts; it is not counted, and has a bound of its own.
     """
     ours = bounds & (table["method"] == "fit")
     gaussian = table["family"] == "gaussian"
     hard = ~gaussian & (table["corruption"] == "OOD") & (table["share"] > 0.2)
-    wanted = (
-        table["covariates"].map(CELL_BOUNDS).where(gaussian, table["family"].map(HARD_BOUNDS).where(hard)).where(ours)
-    )
+    wanted = table["family"].map(HARD_BOUNDS).where(hard).mask(gaussian, CELL_BOUND).where(ours)
     met = (table["efficiency"] >= wanted).astype(object).where(wanted.notna(), None)
     return table.assign(wanted=wanted, met=met, counted=ours & ~gaussian & ~hard)
 

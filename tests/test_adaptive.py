@@ -1,14 +1,17 @@
 """aDFL's own parts: the start by trimmed scores, lambda by cross-validation, weights of the model of clients."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import statsmodels.api as sm
 
 import adfl_stats as ad
+from adfl_stats.errors import ConvergenceWarning
 from adfl_stats.evaluation import majority_misfits
 from adfl_stats.families import Family
+from adfl_stats.methods import adaptive
 from adfl_stats.moments import linear_predictors
 from adfl_stats.problem import Problem
 from adfl_stats.solutions import weighted_solution, weighted_solutions
@@ -348,7 +351,7 @@ def test_last_stage_takes_the_weights_of_the_model_of_clients(model, res, tuned)
         (
             0.46,
             [
-                "46 of 100 clients do not fit the others, nearly half: which group is the majority rests on few clients",
+                "46 of 100 clients do not fit the others, nearly half: which group is the majority rests on few",
                 "46% of the rows were set aside, with 46 of 100 clients",
             ],
         ),
@@ -373,9 +376,38 @@ def test_what_selection_leaves_is_told(share, wanted):
     assert (res.client_weights.to_numpy() > 0.5).tolist() == (sign > 0).tolist()
 
 
+def test_two_readings_that_fit_alike_are_told(monkeypatch):
+    """Two groups with opposite coefficients; the second start is made to call the other one the majority."""
+    rng = np.random.default_rng(8)
+    X, client = rng.normal(size=(20 * 60, 2)), np.repeat(np.arange(20), 60)
+    sign = np.where(np.arange(20) < 10, 1.0, -1.0)
+    y = (rng.random(len(X)) < 1.0 / (1.0 + np.exp(-sign[client] * X.sum(axis=1)))) * 1.0
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.complete(20), "binomial")
+    found, real = [], adaptive.fit_client_model
+
+    def readings(problem, theta, heterogeneity="auto"):
+        kept = (sign > 0) if not found else (sign < 0)
+        one = replace(real(problem, theta, heterogeneity), weights=kept * 1.0)
+        found.append(replace(one, theta=weighted_solution(problem, kept * 1.0, np.zeros(2))))
+        return found[-1]
+
+    monkeypatch.setattr(adaptive, "fit_client_model", readings)
+    with pytest.warns(ad.AdflWarning) as told:
+        res = model.fit(solver="limit")
+    messages = [warning for warning in told if "two readings" in str(warning.message)]
+    assert len(messages) == 1
+    wanted = "two readings of the clients fit about as well, and disagree about 20 of 20 of them: the data do not tell"
+    assert str(messages[0].message).startswith(wanted)
+    assert issubclass(messages[0].category, ConvergenceWarning)
+    assert messages[0].filename == __file__
+    assert "disagree about 20 of them" in " ".join(res.summary().as_text().split())
+
+
 def test_random_effects_weights_need_the_model_of_clients(model):
     found = ad.DecentralizedGLM(model.data, model.network, weighting="random-effects")
-    with pytest.raises(ValueError, match="weighting='random-effects' takes its weights from the model of clients, which"):
+    with pytest.raises(
+        ValueError, match="weighting='random-effects' takes its weights from the model of clients, which"
+    ):
         found.fit(ad.DFL())
 
 

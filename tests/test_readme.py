@@ -26,13 +26,14 @@ def test_readme_code_prints_the_readme_table(capsys, tmp_path, monkeypatch):
     assert set(lines) <= known
     exec(differ, space)
     printed = capsys.readouterr().out.splitlines()
-    block = README[README.index("                             Clients that differ") : README.index("Schools differ, and")]
+    block = README[README.index(f"{'':29}Clients that differ") : README.index("Schools differ, and")]
     lines = [line for line in block.splitlines() if line and not line.startswith(("...", "```"))]
     assert len(lines) == 7
     assert set(lines) <= set(printed)
     assert (space["fit"].client_weights > 0.5).all()
+    # "The weights of the paper ... would set more than a third of the schools aside."
     paper = space["by_school"].fit(ad.ADFL(lam="cv", equalise=False, balance=True), solver="limit")
-    assert f"would set {(paper.client_weights < 0.1).sum()} schools aside" in README
+    assert (paper.client_weights < 0.1).mean() > 1 / 3
     monkeypatch.chdir(tmp_path)
     space["frame"].to_parquet("stays.parquet")
     exec(from_disk, space)

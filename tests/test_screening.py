@@ -231,7 +231,7 @@ def test_p_values_of_normal_clients_are_uniform(family, noise, sizes, p):
     assert abs(np.mean(found < 0.05) - 0.05) < 0.023
     assert abs(np.mean(found < 0.10) - 0.10) < 0.032
     if noise is heavy:
-        # The statistic is over the factor of the empirical null already; its chi-square is outside the band all the same.
+        # The statistic is over the empirical null's factor already; its chi-square is outside the band all the same.
         assert np.mean(plain < 0.05) > 0.073, "the chi-square without kurtosis is no reference here"
 
 

@@ -234,11 +234,11 @@ def test_bounds_of_gaussian_cells():
         summary(
             "gaussian",
             covariates=["homogeneous"] * 2 + ["heterogeneous"] * 2 + ["homogeneous"],
-            efficiency=[0.95, 0.949, 0.9, 0.899, 0.5],
+            efficiency=[0.98, 0.979, 0.98, 0.979, 0.5],
             method=["fit"] * 4 + ["DFL"],
         )
     )
-    assert found["wanted"].tolist()[:4] == [0.95, 0.95, 0.9, 0.9]
+    assert found["wanted"].tolist()[:4] == [0.98] * 4
     assert found["met"].tolist() == [True, False, True, False, None]
     assert not found["counted"].any()
 
@@ -246,14 +246,16 @@ def test_bounds_of_gaussian_cells():
 def test_bounds_of_other_families_are_on_the_mean():
     found = judged(summary("poisson", corruption=["permute", "MP", "OOD", "OOD"], share=[0.4, 0.4, 0.2, 0.4]))
     assert found["counted"].tolist() == [True, True, True, False]
-    assert found["wanted"].isna().all()
+    assert found["wanted"].isna().tolist() == [True, True, True, False]
     assert not judged(summary("poisson", share=[0.2]), bounds=False)["counted"].any()
 
 
-def test_shifted_labels_have_a_bound_of_their_own():
-    found = judged(summary("binomial", corruption=["LF", "OOD", "OOD"], share=[0.4, 0.2, 0.4], efficiency=[1, 1, 0.59]))
+def test_many_shifted_clients_have_a_bound_of_their_own():
+    found = judged(summary("binomial", corruption=["LF", "OOD", "OOD"], share=[0.4, 0.2, 0.4], efficiency=[1, 1, 0.84]))
     assert found["counted"].tolist() == [True, True, False]
     assert found["met"].tolist() == [None, None, False]
+    counts = judged(summary("poisson", corruption=["OOD"], share=[0.4], efficiency=[0.95]))
+    assert counts["met"].tolist() == [True]
 
 
 def draws_of(family, errors):
@@ -267,12 +269,12 @@ def draws_of(family, errors):
 @pytest.mark.parametrize(
     ("family", "errors", "status", "words"),
     [
-        ("gaussian", [1.0, 1.05, 0.9], 0, "Bounds met in 3 of 3 cells"),
-        ("gaussian", [1.0, 1.06, 1.0], 1, "Bounds met in 2 of 3 cells"),
-        ("binomial", [1.0, 1.0, 1.8], 0, r"Mean over 3 cells \(.*\): 0.852, wanted >= 0.85: met"),
-        ("binomial", [1.0, 1.0, 1.9], 1, r"0.842, wanted >= 0.85: not met"),
-        ("poisson", [1.0, 1.0, 1.4], 0, r"0.905, wanted >= 0.90: met"),
-        ("poisson", [1.0, 1.0, 1.5], 1, r"0.889, wanted >= 0.90: not met"),
+        ("gaussian", [1.0, 1.02, 0.9], 0, "Bounds met in 3 of 3 cells"),
+        ("gaussian", [1.0, 1.03, 1.0], 1, "Bounds met in 2 of 3 cells"),
+        ("binomial", [1.0, 1.0, 1.15], 0, r"Mean over 3 cells \(.*\): 0.957, wanted >= 0.95: met"),
+        ("binomial", [1.0, 1.0, 1.2], 1, r"0.944, wanted >= 0.95: not met"),
+        ("poisson", [1.0, 1.0, 1.05], 0, r"0.984, wanted >= 0.97: met"),
+        ("poisson", [1.0, 1.0, 1.2], 1, r"0.944, wanted >= 0.97: not met"),
     ],
 )
 def test_status_tells_whether_bounds_are_met(monkeypatch, capsys, family, errors, status, words):
@@ -281,7 +283,7 @@ def test_status_tells_whether_bounds_are_met(monkeypatch, capsys, family, errors
     text = capsys.readouterr().out
     assert re.search(words, text)
     assert max(map(len, text.splitlines())) <= 100
-    assert "Coverage of 95 % intervals between 0.925 and 0.97 in 3 of 3 cells, 0.950 on average." in text
+    assert "Coverage of 95 % intervals between 0.93 and 0.965 in 3 of 3 cells, 0.950 on average." in text
     assert "False discoveries at most 0.1 plus two standard errors in 3, power at least 0.98 in 3 of 3 cells." in text
 
 

@@ -530,7 +530,7 @@ def test_data_without_noise_have_a_report():
     X = rng.normal(size=(120, 2))
     data = ad.ClientData.from_arrays(X, X @ [1.0, 2.0], np.repeat(np.arange(6), 20))
     res = ad.DecentralizedGLM(data, ad.networks.complete(6)).fit()
-    # Rounding errors are no reason to doubt a client; that some are gross has a probability of exp(-15 / 2) from the start.
+    # Rounding errors are no reason to doubt a client; gross ones have probability exp(-15 / 2) to begin with.
     assert (res.clients()["weight"] > 0.999).all()
     assert res.check(theta0=[1.0, 2.0])["V"].value < 1e-12
 

@@ -143,7 +143,7 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
             break
     best = candidates[0]
     spread, components = best.words
-    scores, units, _ = client_scores(summaries, null)
+    scores, _, _ = client_scores(summaries, null, units)
     return ClientModel(
         theta=theta,
         weights=weights,

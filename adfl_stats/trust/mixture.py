@@ -44,7 +44,7 @@ SHORT, LONG = 8, 80
 # A coherent minority is not much wider than the normal clients; what is, is gross.
 MOST_WIDTH = 16.0
 # So many normal clients, as a share of the clients, are taken as seen before: where components overlap, the maximum
-# likelihood share of a minority is far too variable (by ``benchmarks/trust.py``; well separated ones do not notice).
+# likelihood share of a minority is far too variable (see the shifts of ``benchmarks/real_clients.py``).
 PRIOR = 0.15
 # Starts of a coherent minority: this share of the clients, at either end of the leading directions of the scores.
 START_SHARES = (0.1, 0.25, 0.42)

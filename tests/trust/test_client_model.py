@@ -48,7 +48,7 @@ def test_spread_is_that_of_the_truth(tau):
         model, _ = fitted(Cell("clean", tau=tau), seed)
         ratios.append(model.spread / np.outer(model.units, model.units) / tau**2)
     mean = np.mean(ratios, axis=0)
-    # A variance from 100 clients with sampling variance 1 has the relative error (1 + 1 / tau^2) sqrt(2 / 100); the mean
+    # A variance from 100 clients with sampling variance 1 has relative error (1 + 1 / tau^2) sqrt(2 / 100); the mean
     # over six data sets and five coefficients has less than a fifth of it.
     assert np.diag(mean).mean() == pytest.approx(1.0, abs=4 * (1 + tau**-2) * np.sqrt(0.02 / (SETS * 5)))
     assert_allclose(mean, np.eye(5), atol=4 * (1 + tau**-2) * np.sqrt(0.02 / SETS))

@@ -14,7 +14,7 @@ def test_smyths_prior_is_recovered():
     for d0 in (3.0, 8.0, 30.0):
         df = rng.integers(10, 40, 20_000).astype(float)
         typical, prior = _prior(2.0 * rng.f(df, d0), df)
-        # Quartiles of 20 000 logarithms vary by two per cent; their distance is not quite that of a normal variable with
+        # Quartiles of 20 000 logarithms vary by 2 %; their distance is not quite that of a normal variable with
         # the variance of log F, which makes d0 up to a quarter too large.
         assert typical == pytest.approx(2.0, rel=0.06)
         assert prior == pytest.approx(d0, rel=0.3)

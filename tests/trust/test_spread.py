@@ -152,7 +152,7 @@ def test_tests_of_a_spread_are_standard_normal_without_one():
         scores = scores_of(A, z)
         tests.append(excess(scores, normal_run(scores))[0])
     tests = np.array(tests)
-    # Standard errors .05 and .04 (skewed to the right); the centre is estimated, which takes 1 / sqrt(2 M) off the mean.
+    # Standard errors .05 and .04 (skewed to the right); an estimated centre takes 1 / sqrt(2 M) off the mean.
     assert_allclose(tests.mean(axis=0), 0.0, atol=0.3)
     assert_allclose(tests.std(axis=0), 1.0, atol=0.15)
     A, z = clients(40, 2, np.diag([2.0, 0.0]), 1)
