@@ -74,11 +74,7 @@ def _fit(options: argparse.Namespace) -> None:
     model = ad.DecentralizedGLM.from_formula(
         options.formula, frame, options.client, network, options.family, missing=options.missing
     )
-    method = (
-        ad.DFL()
-        if options.method == "dfl"
-        else ad.ADFL(lam="cv" if options.lam is None else options.lam, stages=options.stages, balance=True)
-    )
+    method = ad.DFL() if options.method == "dfl" else ad.ADFL(lam=options.lam, stages=options.stages, balance=True)
     res = model.fit(method, progress=sys.stderr.isatty())
     print(res.summary())
     if options.screen is not None:

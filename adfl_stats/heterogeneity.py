@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from adfl_stats._validation import in_interval
-
-if TYPE_CHECKING:
-    from adfl_stats.results import Results
 
 __all__ = ["Heterogeneity", "heterogeneity_of", "paule_mandel", "q_profile"]
 
@@ -102,12 +99,13 @@ class Heterogeneity:
     def _notes(self) -> list[str]:
         return [
             f"Cochran's Q = {self.statistic:.1f} on {self.df:.0f} df, p = {self.p_value:.2g}; "
-            f"I^2 = {self.i_squared:.0%}; {self.n_clients} clients.",
+            f"I^2 = {self.i_squared:.0%}.",
+            f"Each tau is from the {self.n_clients} normal clients that know all coefficients.",
             f"The fit allows for a spread of kind: {self.kind}.",
         ]
 
 
-def heterogeneity_of(res: Results, alpha: float = 0.05) -> Heterogeneity:
+def heterogeneity_of(res: Any, alpha: float = 0.05) -> Heterogeneity:
     """Describe how much the clients of a fit differ; see `Results.heterogeneity`."""
     alpha = in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
     fit, clients = res._fit, res._fit.clients

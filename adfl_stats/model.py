@@ -36,7 +36,7 @@ from adfl_stats.problem import OVERFLOW_ADVICE, Problem, overflow_error
 from adfl_stats.results import Results
 from adfl_stats.theory.advice import Advice, advise_on
 from adfl_stats.theory.rates import Rates, rates_of
-from adfl_stats.trust import HETEROGENEITY, has_known_dispersion, record_clients, spread_model
+from adfl_stats.trust import HETEROGENEITY, has_known_dispersion, model_at, record_clients
 
 __all__ = ["DecentralizedGLM"]
 
@@ -352,7 +352,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
     last = outcome.runs[-1]
     if plan.rounds is None and outcome.smooth and error.total > plan.tolerance:
         _warn_of_error(error, plan, last)
-    clients = outcome.clients or spread_model(problem, params, steps.weights, plan.heterogeneity)
+    clients = outcome.clients or model_at(problem, params, plan.heterogeneity)
     clients = clients.at(problem, params)
     record = record_clients(
         clients, steps.totals, data.totals, known=has_known_dispersion(data, family), smooth=outcome.smooth

@@ -84,6 +84,7 @@ class Screening:
         order = ["flagged", *(["mirror"] if self.method == "mirror" else []), "p_value", "statistic"]
         table = self._table.sort_values(order, ascending=[name == "p_value" for name in order], kind="stable")
         shown = table.head(min(len(self.flagged) + NEXT_SHOWN, MOST_SHOWN))
+        shown = shown.drop(columns=[] if self.method == "mirror" else "mirror")
         lines = [self._title.center(WIDTH).rstrip(), "=" * WIDTH]
         lines += shown.rename(columns=_SHORT).to_string(formatters=_FORMATS, index_names=False).splitlines()
         lines.append("=" * WIDTH)
@@ -108,7 +109,8 @@ class Screening:
         held = f"dispersion {self.clients.dispersion:.4g} and excess kurtosis {self.clients.kurtosis:.2f}"
         held += ", and the spread between clients" if self.clients.differ else ""
         return [
-            f"Held against {held}. A flag says that a client does not fit the majority, and no more.",
+            f"Held against {held}.",
+            "A flag says that a client does not fit the majority, and no more.",
             "A flag tests one client; a weight is its probability of being normal given all of them.",
             "Flags are about the estimate at hand; where the fit is not robust they mislead.",
         ]

@@ -118,7 +118,10 @@ def _clients(res: Results, width: int | None) -> SimpleTable:
     table = res.clients()
     doubted = int((~res._fit.trusted).sum())
     title = f"Clients: {doubted} of {len(table)} down-weighted (weight below {TRUST:g})"
-    worst = table.sort_values(["weight", "score"], ascending=[True, False], kind="stable").head(MOST_SUSPICIOUS)
+    order = table.assign(weight=table["weight"].round(2)).sort_values(
+        ["weight", "score"], ascending=[True, False], kind="stable"
+    )
+    worst = table.loc[order.index[:MOST_SUSPICIOUS]]
     rows = [
         [f"{row.n}", f"{row.gradient:.3g}", f"{row.score:.1f} ({row.df})", f"{row.weight:.3g}", f"{row.distance:.3f}"]
         for row in worst.itertuples()
@@ -141,7 +144,7 @@ def _differences(res: Results) -> SimpleTable:
     if clients.differ:
         spread = f"{clients.spread_kind}; tau {taus[largest]:.3g} in {_short([str(res.params.index[largest])], 14)[0]}"
     return SimpleTable(
-        [[f"{Q:.1f}", f"{df:.0f}", f"{p_value:.3f}", f"{share:.0%}", spread]],
+        [[f"{Q:.1f}", f"{df:.0f}", f"{p_value:.3f}", f"{share:.2f}", spread]],
         headers=["Cochran's Q", "df", "P>Q", "I^2", "spread allowed for"],
         title="Differences between clients",
         txt_fmt=_layout([12, 8, 8, 8, 38], "rrrrr"),
@@ -222,7 +225,11 @@ def _notes(res: Results) -> list[str]:
             f"Clients differ: the estimate is of the mean of their parameters, in which {mean}. See heterogeneity() "
             "for their spread and for a new client, client_effects() for each."
         )
-    notes += [f"{fit.details[name]}." for name in ("majority", "selection") if name in fit.details]
+    notes += [
+        f"{fit.details[name]}."
+        for name in ("majority", "selection", "undecided", "coefficients", "spread")
+        if name in fit.details
+    ]
     if "disputed" in fit.details:
         notes.append(
             f"Two readings of the clients fit about as well and disagree about {fit.details['disputed']} of them: the "

@@ -66,7 +66,6 @@ UPWARD = {
     ("data", "_conversion"),
     ("data", "_parquet"),
     ("heterogeneity", "plots"),
-    ("heterogeneity", "results"),
     ("results", "storage"),
     ("results", "summary"),
     ("screening", "plots"),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adfl_stats._validation import in_interval, one_of, whole_number
+from adfl_stats._validation import in_interval, listing, one_of, whole_number
 from adfl_stats.engine import Plan, Run
 from adfl_stats.errors import ConvergenceWarning, SelectionWarning
 from adfl_stats.evaluation import majority_misfits, score_statistics
@@ -41,8 +41,10 @@ SAME = 0.5
 # A misfit is about as good as another if it is below so many times it plus what leaving out a few normal clients brings
 # (2.7 at the most in simulations of clean data, 3 to 50 coefficients, counts with extra variance among them).
 CLOSE, CLEAR = 1.1, 3.0
-# Shares that call for a warning: of clients without weight, and of rows.
-NEARLY_HALF, MOST_ROWS = 0.44, 0.1
+# Shares that call for a warning: of clients without weight, of rows, of the information about a coefficient.
+NEARLY_HALF, MOST_ROWS, MOST_LOST = 0.44, 0.1, 0.5
+# A lead between two readings of the clients, in twice the log-likelihood, that decides nothing; a p-value that does.
+UNDECIDED, CLEARLY = 4.0, 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +152,7 @@ class ADFL:
             starts = [theta.mean(axis=0), *([] if self.lam is None else [begin])]
             clients, apart = _client_model(problem, starts, plan.heterogeneity)
             details |= {"disputed": apart} if apart else {}
-            details |= _warn_of_selection(problem, clients)
+            details |= _warn_of_selection(problem, clients, plan.heterogeneity)
             shares = clients.information_shares if problem.weighting == "random-effects" else None
             steps = problem.steps(clients.weights, balance=self.balance, shares=shares)
             if self.lam is None:
@@ -247,25 +249,44 @@ def _client_model(problem: Problem, starts: list[Array], heterogeneity: str) -> 
             f"two readings of the clients fit about as well, and disagree about {apart} of {problem.M} of them: the "
             "data do not tell clearly who follows the majority. See ad.compare_starts(model) and res.summary()",
             ConvergenceWarning,
-            stacklevel=5,
+            stacklevel=4,
         )
     return found, apart
 
 
-def _warn_of_selection(problem: Problem, clients: ClientModel) -> dict[str, Any]:
-    """Warn where many rows were set aside, or hardly a majority was left; return what the summary should repeat."""
+def _warn_of_selection(problem: Problem, clients: ClientModel, heterogeneity: str) -> dict[str, str]:
+    """Warn of what setting clients aside did, or could not decide; return what the summary should repeat."""
     aside = clients.weights < 0.5
+    count = f"{int(aside.sum())} of {problem.M} clients"
     share = float(1.0 - problem.data.totals @ clients.weights / problem.data.totals.sum())
     said = {}
     if 1.0 - float(clients.weights.mean()) > NEARLY_HALF:
         said["majority"] = (
-            f"{int(aside.sum())} of {problem.M} clients do not fit the others, nearly half: which group is the "
-            "majority rests on few clients, and the other reading may be as good. Look at both; see res.clients()"
+            f"{count} do not fit the others, nearly half: which group is the majority rests on few clients, and the "
+            "other reading may be as good. Look at both; see res.clients()"
         )
     if share > MOST_ROWS:
         said["selection"] = (
-            f"{share:.0%} of the rows were set aside, with {int(aside.sum())} of {problem.M} clients that do not fit "
-            "the majority. The estimate is about the others; see res.clients() and res.heterogeneity()"
+            f"{share:.0%} of the rows were set aside, with {count} that do not fit the majority. The estimate is about "
+            "the others; see res.clients() and res.heterogeneity()"
+        )
+    if clients.lead < UNDECIDED:
+        said["undecided"] = (
+            f"whether some clients are a coherent minority or only differ as the others do is not decided: the two "
+            f"readings are {clients.lead:.1f} apart in twice the log-likelihood, and {count} were set aside. Compare "
+            "heterogeneity='none' and 'estimate'"
+        )
+    lost = clients.information_lost(aside) > MOST_LOST
+    if lost.any():
+        names = listing(np.asarray(problem.coefficient_names)[lost])
+        said["coefficients"] = (
+            f"the clients that were set aside hold most of the information about {names}; the estimate of it rests on "
+            "what is left"
+        )
+    if heterogeneity == "none" and clients.cochran[2] < CLEARLY:
+        said["spread"] = (
+            f"heterogeneity='none' was asked for, but the clients that carry weight differ (Cochran's Q has p = "
+            f"{clients.cochran[2]:.2g}): standard errors are too small, and flags mislead. Use heterogeneity='auto'"
         )
     for text in said.values():
         warnings.warn(text, SelectionWarning, stacklevel=4)

@@ -80,7 +80,7 @@ class Constants:
     lam_given : float
         lambda as the method counts it; with ``measure="score"`` its unit is the root score statistic.
     equalised : bool
-        Whether a last stage put 0 and 1 in the place of the weights that lambda gave.
+        Whether the last weights are probabilities from the model of clients.
     variance : float
         Trace of the sandwich covariance of this fit, for V in Theorem 1.
     pooled_bias : float

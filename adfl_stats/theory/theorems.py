@@ -272,9 +272,9 @@ def _about_lambda(line: Check, c: Constants) -> Check:
 
 
 _NO_MEANS = "The theorem is about weighted means and gradient steps; this fit did something else."
-_EQUALISED = "A last stage put 0 and 1 in the place of the weights that lambda gave; these are the last."
+_EQUALISED = "A last stage put probabilities in the place of the weights that lambda gave; these are the last."
 _PLAIN = "lambda is 0: all clients count alike, as in plain DFL, and the theorem says nothing."
-_NO_LAMBDA = "This method has no lambda: its weights are not adaptive."
+_NO_LAMBDA = "This fit has no lambda: its weights are given, or probabilities from the model of clients."
 
 
 def _order(name: str, place: str, value: float, bound: str, note: str) -> Check:

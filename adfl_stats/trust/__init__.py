@@ -4,7 +4,7 @@
 varies, `mixture` and `spread` fit the model, `selection` chooses its parts, and `client_model` puts them together.
 """
 
-from adfl_stats.trust.client_model import HETEROGENEITY, ClientModel, fit_client_model, spread_model
+from adfl_stats.trust.client_model import HETEROGENEITY, ClientModel, fit_client_model, model_at
 from adfl_stats.trust.detection import detectable_shift
 from adfl_stats.trust.record import ClientRecord, record_clients
 from adfl_stats.trust.summaries import has_known_dispersion
@@ -16,6 +16,6 @@ __all__ = [
     "detectable_shift",
     "fit_client_model",
     "has_known_dispersion",
+    "model_at",
     "record_clients",
-    "spread_model",
 ]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from adfl_stats.evaluation import mean_squares
 from adfl_stats.problem import Problem
@@ -19,10 +20,10 @@ from adfl_stats.solutions import weighted_solution
 from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores, standardising
 from adfl_stats.trust.null import Null, calibrate
 from adfl_stats.trust.resampling import resampled_scores
-from adfl_stats.trust.selection import Candidate, Resample, choose, choose_spread
+from adfl_stats.trust.selection import Candidate, Resample, choose
 from adfl_stats.trust.summaries import Summaries, has_known_dispersion, summarise
 
-__all__ = ["HETEROGENEITY", "ClientModel", "fit_client_model", "spread_model"]
+__all__ = ["HETEROGENEITY", "ClientModel", "fit_client_model", "model_at"]
 
 Array = NDArray[np.float64]
 
@@ -99,6 +100,28 @@ class ClientModel:
         found[heard] = _traces(left, standard) / np.maximum(_traces(J, standard), np.finfo(float).tiny)
         return found
 
+    @property
+    def lead(self) -> float:
+        """How far the best models with and without a coherent minority are apart; infinite where one was not tried."""
+        best = [
+            min((c for _, words, c in self.candidates if ("coherent" in words) == has), default=np.inf)
+            for has in (False, True)
+        ]
+        return float(abs(best[1] - best[0])) if np.isfinite(best).all() else np.inf
+
+    @property
+    def cochran(self) -> list[float]:
+        """Cochran's Q of the normal clients, its degrees of freedom and p-value."""
+        heard = self.summaries.ranks > 0
+        return _cochran(self.scores.of(self.probabilities[heard, 0] > 0.5))
+
+    def information_lost(self, aside: NDArray[np.bool_]) -> Array:
+        """Return the share of the information about each coefficient (P,), others given, that some clients hold."""
+        heard = self.summaries.ranks > 0
+        known = np.diagonal(self.scores.information, axis1=1, axis2=2)
+        total = known.sum(axis=0)
+        return np.asarray(np.divide(known[aside[heard]].sum(axis=0), total, out=np.zeros_like(total), where=total > 0))
+
     def at(self, problem: Problem, theta: Array) -> ClientModel:
         """Return the model with the clients' summaries at another estimate (P,)."""
         step = theta - self.theta
@@ -131,9 +154,7 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
         scores, units, heard = client_scores(summaries, null)
         resample = _resampler(problem, theta, summaries, null, normal)
         candidates = choose(scores, robust_centres(scores), heterogeneity, resample, hasty=k == 0)
-        posterior = np.zeros((problem.M, 3))
-        posterior[:, 2] = 1.0
-        posterior[heard] = _probabilities(candidates)
+        posterior = _posterior(problem, summaries, heard, candidates)
         weights = posterior[:, 0]
         before, theta = theta, weighted_solution(problem, problem.sizes * weights, theta)
         normal = weights > 0.5
@@ -141,27 +162,12 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
         summaries = summaries.moved(theta - before) if problem.quadratic else summarise(data, family, theta)
         if move < SMALL_MOVE and k > 0:
             break
-    best = candidates[0]
-    spread, components = best.words
     scores, _, _ = client_scores(summaries, null, units)
-    return ClientModel(
-        theta=theta,
-        weights=weights,
-        probabilities=posterior,
-        spread=best.spread.covariance * np.outer(units, units),
-        spread_kind=spread,
-        components=components,
-        shift=None if best.runs.shifts is None else best.runs.shifts[0] * units,
-        null=null,
-        summaries=summaries,
-        scores=scores,
-        units=units,
-        candidates=[(*one.words, one.criterion) for one in candidates],
-    )
+    return _assembled(theta, posterior, candidates, null, summaries, scores, units)
 
 
-def spread_model(problem: Problem, theta: Array, weights: Array, heterogeneity: str = "auto") -> ClientModel:
-    """Estimate the spread between the clients that a method trusts, at its estimate theta (P,).
+def model_at(problem: Problem, theta: Array, heterogeneity: str = "auto") -> ClientModel:
+    """Fit the model of clients at an estimate theta (P,) that its weights have no part in, for inference and screening.
 
     Parameters
     ----------
@@ -169,25 +175,47 @@ def spread_model(problem: Problem, theta: Array, weights: Array, heterogeneity: 
         Data and family.
     theta : ndarray (P,)
         The estimate.
-    weights : ndarray (M,)
-        The method's own: clients with half of the largest or more are taken as normal.
     heterogeneity : {"auto", "none", "estimate"}
         As in `fit_client_model`.
     """
-    summaries, normal = summarise(problem.data, problem.family, theta), 2.0 * weights >= weights.max()
-    null = _null(problem, summaries, normal)
-    scores, units, heard = client_scores(summaries, null)
-    candidates = choose_spread(scores.of(normal[heard]), heterogeneity)
-    probabilities = np.column_stack([normal & heard, np.zeros(problem.M), ~(normal & heard)]).astype(np.float64)
+    summaries, normal = summarise(problem.data, problem.family, theta), np.ones(problem.M, dtype=bool)
+    for hasty in (True, False):
+        null = _null(problem, summaries, normal)
+        scores, units, heard = client_scores(summaries, null)
+        candidates = choose(scores, robust_centres(scores), heterogeneity, lambda *_: None, hasty=hasty)
+        posterior = _posterior(problem, summaries, heard, candidates)
+        normal = posterior[:, 0] > 0.5
+    return _assembled(theta, posterior, candidates, null, summaries, scores, units)
+
+
+def _posterior(problem: Problem, summaries: Summaries, heard: NDArray[np.bool_], candidates: list[Candidate]) -> Array:
+    """Return the probabilities of all clients (M, 3), those without a score included."""
+    # A client that says nothing does not speak against itself either.
+    lost = summaries.lost | ~problem.data.counted
+    posterior = np.column_stack([~lost, np.zeros(problem.M), lost]).astype(np.float64)
+    posterior[heard] = _probabilities(candidates)
+    return posterior
+
+
+def _assembled(
+    theta: Array,
+    posterior: Array,
+    candidates: list[Candidate],
+    null: Null,
+    summaries: Summaries,
+    scores: ClientScores,
+    units: Array,
+) -> ClientModel:
     best = candidates[0]
+    spread, components = best.words
     return ClientModel(
         theta=theta,
-        weights=probabilities[:, 0],
-        probabilities=probabilities,
+        weights=posterior[:, 0],
+        probabilities=posterior,
         spread=best.spread.covariance * np.outer(units, units),
-        spread_kind=best.words[0],
-        components=best.words[1],
-        shift=None,
+        spread_kind=spread,
+        components=components,
+        shift=None if best.runs.shifts is None else best.runs.shifts[0] * units,
         null=null,
         summaries=summaries,
         scores=scores,
@@ -220,6 +248,22 @@ def _resampler(problem: Problem, theta: Array, summaries: Summaries, null: Null,
     return resample
 
 
+def _cochran(scores: ClientScores) -> list[float]:
+    """Return Cochran's Q: the clients' score statistics at their common estimate, summed.
+
+    A score of t with nu degrees of freedom has a statistic of variance 2 r (nu + r - 2) / (nu - 4); chi-square is
+    scaled to the sum of these.
+    """
+    if scores.M == 0:
+        return [0.0, 0.0, 1.0]
+    centre = scores.weighted_means(np.ones((scores.M, 1)))
+    Q = float(scores.statistics(centre).sum())
+    df = max(float(scores.ranks.sum()) - scores.P, 0.0)
+    variance = float((2.0 * scores.ranks * (scores.df + scores.ranks - 2.0) / (scores.df - 4.0 + 1e-9)).sum())
+    scale = max(variance / (2.0 * float(scores.ranks.sum())), 1.0)
+    return [Q, df, float(stats.chi2.sf(Q / scale, df / scale)) if df > 0 else 1.0]
+
+
 def _traces(matrices: Array, standard: Array) -> Array:
     """Return tr(R'JR) for each of J (M, P, P)."""
     return np.asarray(np.einsum("mij,ik,jk->m", matrices, standard, standard, optimize=True))
@@ -231,8 +275,10 @@ def client_scores(
     """Return the scores of the clients that have one, per unit of noise, the coefficients' units and the clients."""
     heard = summaries.ranks > 0
     P = summaries.scores.shape[1]
-    noise = np.sqrt(null.dispersions[heard])
-    A, z = summaries.factors[heard] / noise[:, None, None], summaries.scores[heard] / noise[:, None]
+    noise, level = np.sqrt(null.dispersions[heard]), np.sqrt(null.dispersion)
+    # Noise relative to its typical level, or data of tiny or huge numbers would overflow; `units` make up for it.
+    A = summaries.factors[heard] * (level / noise)[:, None, None]
+    z = summaries.scores[heard] / noise[:, None]
     full = summaries.ranks[heard] == P
     lower = np.linalg.cholesky(null.shape)
     A[full], z[full] = np.linalg.solve(lower, A[full]), np.linalg.solve(lower, z[full].T).T
@@ -240,10 +286,11 @@ def client_scores(
     if units is None:
         typical = np.median(np.diagonal(J, axis1=1, axis2=2), axis=0)
         largest = np.diagonal(J, axis1=1, axis2=2).max(axis=0)
-        units = 1.0 / np.sqrt(np.where(typical > 1e-6 * largest, typical, largest))
+        units = level / np.sqrt(np.where(typical > 1e-6 * largest, typical, largest))
+    J *= (units / level)[:, None] * (units / level)
     scores = ClientScores(
-        slopes=(A.transpose(0, 2, 1) @ z[:, :, None])[:, :, 0] * units,
-        information=J * units[:, None] * units,
+        slopes=(A.transpose(0, 2, 1) @ z[:, :, None])[:, :, 0] * (units / level),
+        information=J,
         squares=np.square(z).sum(axis=1),
         ranks=summaries.ranks[heard].astype(np.float64),
         df=null.df[heard],

@@ -89,14 +89,21 @@ def calibrate(
     spare = np.maximum(summaries.sizes - ranks, 0.0)
     usable = normal & np.isfinite(summaries.dispersions) & (summaries.dispersions > floor)
     own = np.where(np.isfinite(summaries.dispersions), np.maximum(summaries.dispersions, floor), 0.0)
-    if known or not usable.any():
-        typical, prior = max(least, floor, 0.0 if known else np.finfo(float).tiny), np.inf
+    if known:
+        typical, prior = 1.0, np.inf
+    elif not usable.any():
+        # No client has rows to spare: the residuals about the common estimate are all there is.
+        use = normal & np.isfinite(summaries.residuals)
+        about = summaries.residuals[use] * summaries.sizes[use] / stats.chi2.ppf(0.5, summaries.sizes[use])
+        typical = max(float(np.median(about)) if use.any() else 1.0, least, floor, np.finfo(float).tiny)
+        prior = np.inf
     else:
         typical, prior = _prior(own[usable], spare[usable])
         typical = max(typical, least, floor)
     if np.isinf(prior):
         levels, share = np.full(M, typical), np.zeros(M)
-        df = np.full(M, np.inf if known else max(float(spare[usable].sum()), 1.0))
+        rows = float(spare[usable].sum()) if usable.any() else float(summaries.sizes[normal].sum())
+        df = np.full(M, np.inf if known else max(rows, 1.0))
     else:
         # A client that does not follow the model may have residuals of any size; they must not excuse it.
         most = typical * stats.f.ppf(USUAL, np.maximum(spare, 1.0), prior)
@@ -104,7 +111,7 @@ def calibrate(
         share, df = spare / (prior + spare), prior + spare
     kurtosis = _kurtosis(summaries, normal, levels)
     # A score over its own client's noise level has no heavy tails from kurtosis; over the common one it has all.
-    heavy = kurtosis * np.square(1.0 - share) * summaries.expected_peaks / (3.0 * ranks**2)
+    heavy = kurtosis * np.square(1.0 - share) * np.nan_to_num(summaries.expected_peaks) / (3.0 * ranks**2)
     excess = heavy + 2.0 / df
     df = np.minimum(4.0 + (2.0 + 4.0 / ranks) / np.maximum(excess, 1e-12), NORMAL)
     return Null(typical, levels, prior, kurtosis, df, _shape(summaries, kurtosis))
@@ -134,8 +141,11 @@ def _prior(levels: Array, df: Array) -> tuple[float, float]:
     pooled = float(df @ levels / df.sum())
     logs = np.log(levels) - special.digamma(df / 2.0) + np.log(df / 2.0)
     low, middle, high = np.quantile(logs, (0.25, 0.5, 0.75))
-    beyond = ((high - low) / 1.349) ** 2 - float(np.mean(special.polygamma(1, df / 2.0)))
-    if len(levels) < LEAST_CLIENTS or beyond <= special.polygamma(1, NORMAL):
+    spread = ((high - low) / 1.349) ** 2
+    beyond = spread - float(np.mean(special.polygamma(1, df / 2.0)))
+    # A variance by quartiles of M values has the relative standard error 2.3 / sqrt(M).
+    chance = max(2.3 / np.sqrt(len(levels)) * spread, float(special.polygamma(1, NORMAL)))
+    if len(levels) < LEAST_CLIENTS or beyond <= chance:
         # One level for all: pooled over the clients in the middle, which abnormal ones do not reach.
         usual = np.abs(logs - middle) <= 3.0 * max(high - low, 1e-8)
         return float(df[usual] @ levels[usual] / df[usual].sum()) if usual.any() else pooled, np.inf
@@ -146,8 +156,9 @@ def _prior(levels: Array, df: Array) -> tuple[float, float]:
 
 def _kurtosis(summaries: Summaries, normal: NDArray[np.bool_], levels: Array) -> float:
     """Return the excess kurtosis of the rows' scores over the normal clients; light tails are not counted on."""
-    use = normal & (levels > 0.0) & np.isfinite(summaries.peaks)
-    expected = float(summaries.expected_peaks[use].sum())
+    # Squares of tiny levels would underflow.
+    use = normal & (levels > 1e-150) & np.isfinite(summaries.peaks) & np.isfinite(summaries.own_peaks)
+    expected = float(summaries.own_peaks[use].sum())
     if expected <= 0.0:
         return 0.0
-    return max(3.0 * float((summaries.peaks[use] / levels[use] ** 2).sum()) / expected - 3.0, 0.0)
+    return max(3.0 * float((summaries.peaks[use] / levels[use] / levels[use]).sum()) / expected - 3.0, 0.0)

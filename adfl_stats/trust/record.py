@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from adfl_stats._algebra import inverse, stacked_cholesky
+from adfl_stats._batches import MATRIX_ENTRIES
 from adfl_stats.trust.client_model import ClientModel
-from adfl_stats.trust.mixture import ClientScores
 from adfl_stats.trust.summaries import Summaries
 
 __all__ = ["ClientRecord", "record_clients"]
@@ -21,7 +21,8 @@ Array = NDArray[np.float64]
 # A direction in which the client decides the estimate by itself leaves less than this share of its variance.
 LEAST_VARIANCE = 1e-6
 # Fewer normal clients do not show what they vary like; degrees of freedom, beyond 4, that their tails may have at most.
-LEAST_CLIENTS = 20
+# Tails heavier than kurtosis says are believed where the log-likelihood gains half the 95 % point of chi-square.
+LEAST_CLIENTS, BELIEVABLE = 8, 1.92
 TAILS = (np.inf, 200.0, 100.0, 50.0, 25.0, 12.0, 6.0, 3.0)
 # A client is noisy if its residual variance is so many times the typical one, and beyond chance in any of M clients.
 NOISY, FAMILY_LEVEL = 2.0, 0.05
@@ -120,6 +121,8 @@ def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: boo
     summaries, null = model.summaries, model.null
     M, P = summaries.scores.shape
     heard = summaries.ranks > 0
+    # A client without information says nothing, unless it is one whose numbers overflow.
+    silent = ~heard & (model.probabilities[:, 0] > 0.5)
     statistics, ranks = _statistics(model, totals / (M * rows) if smooth else np.zeros(M))
     inflation, df = _empirical_null(statistics, ranks, null.df, (model.probabilities[:, 0] > 0.5) & heard)
     statistics = statistics / inflation
@@ -147,11 +150,11 @@ def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: boo
         kurtosis=null.kurtosis,
         noise=noise,
         noisy=noisy,
-        statistics=np.where(heard, statistics, np.inf),
+        statistics=np.where(heard, statistics, np.where(silent, 0.0, np.inf)),
         ranks=ranks,
         df=df,
-        p_values=np.where(heard, np.where(ranks > 0, p_values, 1.0), 0.0),
-        cochran=_cochran(model.scores.of(model.probabilities[heard, 0] > 0.5)),
+        p_values=np.where(heard & (ranks > 0), p_values, np.where(heard | silent, 1.0, 0.0)),
+        cochran=model.cochran,
         deviations=deviations,
         errors=errors,
         effects=effects,
@@ -167,36 +170,54 @@ def _statistics(model: ClientModel, alone: Array) -> tuple[Array, NDArray[np.int
 
         W_m - a_m (W_m G_m + G_m W_m) + L_m' S L_m,   G_m = L_m'H^-1 L_m,   S = H^-1 (sum_k a_k^2 L_k W_k L_k') H^-1.
     """
-    summaries = model.summaries
-    factors, P = summaries.factors, summaries.factors.shape[1]
-    shape = np.where((summaries.ranks == P)[:, None, None], model.null.shape, np.eye(P))
-    W = model.null.dispersions[:, None, None] * shape + factors @ model.spread @ factors.transpose(0, 2, 1)
-    variance = W
-    if alone.any():
-        H = np.einsum("m,mki,mkj->ij", alone, factors, factors, optimize=True)
-        bread = inverse(H)
-        outer = np.einsum("m,mki,mkl,mlj->ij", alone**2, factors, W, factors, optimize=True)
-        S = bread @ outer @ bread
-        G = factors @ bread @ factors.transpose(0, 2, 1)
-        cross = alone[:, None, None] * (W @ G)
-        variance = W - cross - cross.transpose(0, 2, 1) + factors @ S @ factors.transpose(0, 2, 1)
-    # Beyond a client's rank the score is zero; a unit variance there changes nothing.
-    beyond = np.square(factors).sum(axis=2) == 0.0
-    index = np.arange(P)
-    variance = np.where(beyond[:, :, None] | beyond[:, None, :], 0.0, variance)
-    scale = np.maximum(model.null.dispersions, np.finfo(float).tiny)[:, None, None]
-    variance = variance / scale
-    variance[:, index, index] += beyond
-    along = summaries.scores / np.sqrt(scale[:, :, 0])
+    factors, P = model.summaries.factors, model.summaries.factors.shape[1]
+    H, outer = np.zeros((P, P)), np.zeros((P, P))
+    for at in _chunks(len(factors), P):
+        L = alone[at, None, None] * factors[at]
+        H += np.tensordot(L, factors[at], ((0, 1), (0, 1)))
+        outer += (L.transpose(0, 2, 1) @ _variances(model, at) @ L).sum(axis=0)
+    bread = inverse(H) if alone.any() else np.zeros((P, P))
+    S = bread @ outer @ bread
+    statistics, ranks = np.empty(len(factors)), model.summaries.ranks.copy()
+    for at in _chunks(len(factors), P):
+        W, L, flipped = _variances(model, at), factors[at], factors[at].transpose(0, 2, 1)
+        cross = alone[at, None, None] * (W @ (L @ bread @ flipped))
+        W += L @ S @ flipped - cross - cross.transpose(0, 2, 1)
+        scale = np.maximum(model.null.dispersions[at], np.finfo(float).tiny)
+        # Beyond a client's rank the score is zero; a unit variance there changes nothing.
+        beyond = np.square(L).sum(axis=2) == 0.0
+        W = np.where(beyond[:, :, None] | beyond[:, None, :], 0.0, W / scale[:, None, None])
+        W[:, np.arange(P), np.arange(P)] += beyond
+        statistics[at], less = _quadratic_forms(W, model.summaries.scores[at] / np.sqrt(scale)[:, None])
+        ranks[at] -= less
+    return statistics, np.maximum(ranks, 0)
+
+
+def _chunks(M: int, P: int) -> list[slice]:
+    """Return slices of the clients whose (P, P) matrices together are not large."""
+    size = max(1, MATRIX_ENTRIES // (8 * P * P))
+    return [slice(low, min(low + size, M)) for low in range(0, M, size)]
+
+
+def _variances(model: ClientModel, at: slice) -> Array:
+    """Return W_m of some clients: noise level times shape, plus L_m'T L_m."""
+    factors, P = model.summaries.factors[at], model.summaries.factors.shape[1]
+    full = (model.summaries.ranks[at] == P)[:, None, None]
+    shape = np.where(full, model.null.shape, np.eye(P))
+    return model.null.dispersions[at, None, None] * shape + factors @ model.spread @ factors.transpose(0, 2, 1)
+
+
+def _quadratic_forms(variance: Array, along: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Return z'V^+ z for stacks V (C, P, P) and z (C, P), and how much rank V lacks."""
     lower, full = stacked_cholesky(variance, np.sqrt(LEAST_VARIANCE))
-    statistics, ranks = np.empty(len(along)), summaries.ranks.copy()
+    statistics, less = np.empty(len(along)), np.zeros(len(along), dtype=np.int64)
     statistics[full] = np.square(np.linalg.solve(lower[full], along[full][:, :, None])).sum(axis=(1, 2))
     values, vectors = np.linalg.eigh(variance[~full])
     keep = values > LEAST_VARIANCE
     squares = np.square((vectors.transpose(0, 2, 1) @ along[~full][:, :, None])[:, :, 0])
     statistics[~full] = np.divide(squares, values, out=np.zeros_like(values), where=keep).sum(axis=1)
-    ranks[~full] -= (~keep).sum(axis=1)
-    return statistics, np.maximum(ranks, 0)
+    less[~full] = (~keep).sum(axis=1)
+    return statistics, less
 
 
 def _empirical_null(
@@ -213,29 +234,16 @@ def _empirical_null(
         return 1.0, df
     Q, r, nu = statistics[use], ranks[use].astype(np.float64), df[use]
     expected = stats.f.ppf(0.5, r, nu) * r * (1.0 - 2.0 / nu)
-    inflation = max(1.0, float(np.median(Q / expected)))
+    # A median over M clients has the standard error 1.25 / sqrt(M) times that of one; so much is not counted.
+    error = 1.25 * float(np.mean(np.sqrt(2.0 / r))) / np.sqrt(len(Q))
+    inflation = max(1.0, float(np.median(Q / expected)) - error)
     fits = []
     for most in TAILS:
         tail = np.minimum(nu, 4.0 + most)
         scale = 1.0 - 2.0 / tail
         fits.append(float((stats.f.logpdf(Q / (inflation * r * scale), r, tail) - np.log(scale)).sum()))
-    return inflation, np.minimum(df, 4.0 + TAILS[int(np.argmax(fits))])
-
-
-def _cochran(scores: ClientScores) -> list[float]:
-    """Return Cochran's Q: the clients' score statistics at their common estimate, summed.
-
-    A score of t with nu degrees of freedom has a statistic of variance 2 r (nu + r - 2) / (nu - 4); chi-square is
-    scaled to the sum of these.
-    """
-    if scores.M == 0:
-        return [0.0, 0.0, 1.0]
-    centre = scores.weighted_means(np.ones((scores.M, 1)))
-    Q = float(scores.statistics(centre).sum())
-    df = max(float(scores.ranks.sum()) - scores.P, 0.0)
-    variance = float((2.0 * scores.ranks * (scores.df + scores.ranks - 2.0) / (scores.df - 4.0 + 1e-9)).sum())
-    scale = max(variance / (2.0 * float(scores.ranks.sum())), 1.0)
-    return [Q, df, float(stats.chi2.sf(Q / scale, df / scale)) if df > 0 else 1.0]
+    best = int(np.argmax(fits))
+    return inflation, np.minimum(df, 4.0 + TAILS[best if fits[best] - fits[0] > BELIEVABLE else 0])
 
 
 def _noise(summaries: Summaries, typical: float, *, known: bool) -> tuple[Array, NDArray[np.bool_]]:

@@ -30,7 +30,7 @@ from adfl_stats.trust.mixture import (
 )
 from adfl_stats.trust.spread import Spread, excess, fit_spread, next_direction
 
-__all__ = ["Candidate", "choose", "choose_spread"]
+__all__ = ["Candidate", "choose"]
 
 Array = NDArray[np.float64]
 Resample: TypeAlias = Callable[[Array, int], list[ClientScores] | None]
@@ -46,8 +46,8 @@ FEW = 20
 MANY = 2000
 # Where clients differ their effects need not be normal, and a tail of these is no minority.
 UNCERTAIN = 5.0
-# Fewer clients cannot show a minority, or a spread.
-LEAST_FOR_MINORITY, LEAST_FOR_SPREAD = 8, 4
+# Fewer clients cannot show a minority, a spread, or which of them is off.
+LEAST_FOR_MINORITY, LEAST_FOR_SPREAD, LEAST_FOR_GROSS = 8, 4, 3
 # Mean doubt about the clients (the smaller of the probabilities of normal and not) that calls for a spread to be tried.
 DOUBT = 0.01
 # Standard deviations beyond its mean at which the sum of the squared tests of a spread calls for one to be tried.
@@ -128,6 +128,8 @@ class _Search:
         """Return the runs of every combination of components at a given spread."""
         marginal = spread.integrated(self.scores)
         plain = normal_run(marginal)
+        if self.scores.M < LEAST_FOR_GROSS:
+            return [plain]
         gross = gross_runs(marginal, np.vstack([plain.centres, self.seeds]))
         found = [plain, gross]
         if self.scores.M >= LEAST_FOR_MINORITY:
@@ -140,7 +142,7 @@ class _Search:
     def grow(self, bases: list[Candidate], spread: Spread) -> Candidate:
         """Add a spread to some models, and other components to the best of these."""
         grown = [self.add(*fit_spread(self.scores, spread, base.runs)) for base in bases]
-        best = self.best(grown)
+        best = self.best([one for one in grown if np.isfinite(one.criterion)] or bases)
         for runs in self.components(best.spread):
             kind = (runs.shifts is not None, bool(runs.shares[0, GROSS].any()))
             if kind != (best.coherent, best.gross):
@@ -195,7 +197,7 @@ def _chosen_on_some(
     scores: ClientScores, seeds: Array, heterogeneity: str, resample: Resample, *, hasty: bool
 ) -> list[Candidate]:
     """Choose the model on some of many clients, and fit the best of its kind to all, with the spread found on some."""
-    some = np.random.default_rng(MANY).permutation(scores.M) < MANY
+    some = _some(scores)
 
     def resample_some(spread: Array, count: int) -> list[ClientScores] | None:
         drawn = resample(spread, count)
@@ -208,23 +210,12 @@ def _chosen_on_some(
     return sorted(whole, key=lambda one: one.criterion)
 
 
-def choose_spread(scores: ClientScores, heterogeneity: str) -> list[Candidate]:
-    """Fit models in which all clients are normal, with and without a spread; return them, the best first."""
-    if scores.M > MANY:
-        scores = scores.of(np.random.default_rng(MANY).permutation(scores.M) < MANY)
-    search = _Search(scores, np.zeros((0, scores.P)))
-    plain = search.add(search.none, normal_run(scores))
-    spreads = heterogeneity == "estimate" or (
-        heterogeneity == "auto" and _shows_spread(scores, plain.runs, hasty=False)
-    )
-    if spreads and scores.M >= LEAST_FOR_SPREAD:
-        tests = excess(scores, plain.runs)[0]
-        active = np.flatnonzero(tests > ACTIVE) if (tests > ACTIVE).any() else np.array([int(np.argmax(tests))])
-        for spread in (Spread.of(scores, np.arange(scores.P), common=True), Spread.of(scores, active)):
-            search.add(*fit_spread(scores, spread, plain.runs))
-        _add_directions(search)
-    kept = [one for one in search.candidates if heterogeneity != "estimate" or one.spread.factor.shape[1]]
-    return sorted(kept or search.candidates, key=lambda one: one.criterion)
+def _some(scores: ClientScores) -> NDArray[np.bool_]:
+    """Return MANY of the clients, drawn by the last digits of their own numbers: their order does not matter."""
+    digits = np.modf(1e6 * scores.squares)[0]
+    some = np.zeros(scores.M, dtype=bool)
+    some[np.argsort(digits, kind="stable")[:MANY]] = True
+    return some
 
 
 def _checked(candidates: list[Candidate], resample: Resample) -> list[Candidate]:

@@ -119,15 +119,31 @@ def _integrate(scores: ClientScores, F: Array) -> _Integrated:
 
 
 def fit_spread(scores: ClientScores, spread: Spread, runs: Runs) -> tuple[Spread, Runs]:
-    """Fit T and the mixture together from given ones, by EM with u_m as latent variables."""
-    before = -np.inf
+    """Fit T and the mixture together from given ones, by EM with u_m as latent variables.
+
+    A likelihood of zero is returned where one client's numbers are so far beyond the others' that no spread fits.
+    """
+    try:
+        return _fitted(scores, spread, runs)
+    except np.linalg.LinAlgError:
+        return spread, replace(runs, log_likelihoods=np.full(1, -np.inf))
+
+
+def _fitted(scores: ClientScores, spread: Spread, runs: Runs) -> tuple[Spread, Runs]:
+    before, careful = -np.inf, spread
     for k in range(MOST_STEPS):
         integrated = _integrate(scores, spread.factor)
-        runs = pass_over(integrated.marginal, runs)
-        gain, before = runs.log_likelihoods[0] - before, runs.log_likelihoods[0]
+        ahead = pass_over(integrated.marginal, runs)
+        gain = ahead.log_likelihoods[0] - before
+        if gain < 0.0 and careful is not spread:
+            # The longer step went too far; the plain one never does.
+            spread = careful
+            continue
+        runs, before = ahead, ahead.log_likelihoods[0]
         if gain < SMALL_GAIN and k > 2:
             break
-        spread = _updated(scores, integrated, spread, runs, extrapolate=k % 3 == 2)
+        careful = _updated(scores, integrated, spread, runs, extrapolate=False)
+        spread = _updated(scores, integrated, spread, runs, extrapolate=True) if k % 3 == 2 else careful
     return spread, runs
 
 

@@ -23,6 +23,9 @@ __all__ = ["Summaries", "has_known_dispersion", "summarise"]
 
 Array = NDArray[np.float64]
 
+# A client's mean variance in whitened coordinates is at most so many times, or one over so many, what it should be.
+USUAL_TRACE = 4.0
+
 
 @dataclass(frozen=True, eq=False)
 class Summaries:
@@ -36,8 +39,12 @@ class Summaries:
         L_m'; the score of a client with parameter theta + d has mean `factors` d in these coordinates.
     ranks : ndarray (M,)
         Rank of J_m; 0 for a client whose numbers overflow.
+    lost : ndarray (M,) of bool
+        The clients whose numbers overflow.
     sizes : ndarray (M,)
         Rows.
+    residuals : ndarray (M,)
+        Mean squared Pearson residual about theta.
     dispersions : ndarray (M,)
         Mean squared Pearson residual: about the client's own estimate with n_m - rank in the divisor, so that a
         shift of the client does not inflate it; about theta where the family's dispersion is known. NaN for clients
@@ -47,19 +54,24 @@ class Summaries:
     shape : ndarray (P, P)
         Mean, over the rows of clients of full rank, of the variance of `scores` as the squared residuals have it,
         over the client's dispersion: the identity where the family's variance function holds.
-    expected_peaks, peaks : ndarray (M,)
-        With e_i the quadratic form of row i's score in J_m^+: what the sum of e_i^2 would be for normal scores, and
-        what it is (times the dispersion squared). They give the variance of the score statistic.
+    expected_peaks, own_peaks, peaks : ndarray (M,)
+        With e_i the quadratic form of row i's score in J_m^+: what the sum of e_i^2 would be for normal scores; what it
+        would be with residuals about the client's own estimate (smaller by 1 - h_i, with h_i the leverage, or by the
+        mean of that where leverages change with the estimate); and what it is (times the dispersion squared). They give
+        the variance of the score statistic.
     """
 
     scores: Array
     factors: Array
     ranks: NDArray[np.int64]
+    lost: NDArray[np.bool_]
     sizes: Array
+    residuals: Array
     dispersions: Array
     shape_rows: float
     shape: Array
     expected_peaks: Array
+    own_peaks: Array
     peaks: Array
 
     def moved(self, step: Array) -> Summaries:
@@ -69,7 +81,7 @@ class Summaries:
 
 def has_known_dispersion(data: ClientData, family: Family) -> bool:
     """Return whether a row's variance follows from its mean: labels, unless they are shares with weights."""
-    return family.name in ("binomial", "multinomial") and data.row_weights is None
+    return family.name == "multinomial" or (family.name == "binomial" and data.row_weights is None)
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -95,19 +107,25 @@ def summarise(data: ClientData, family: Family, theta: Array) -> Summaries:
         dispersion = np.where(spare > 0, rows["squares"] / np.maximum(spare, 1.0), np.nan)
         # Residuals about a client's own estimate are too small by its parameters' share of the rows.
         short = np.where(spare > 0, sizes / np.maximum(spare, 1.0), 0.0)
-        member = (ranks == P) & (spare > 0) & (dispersion > 0)
-        if not known and member.any():
-            weight = np.where(member, sizes / np.where(member, dispersion, 1.0), 0.0)
-            shape += np.tensordot(weight, np.where(member[:, None, None], rows["meats"], 0.0), 1)
+        if not known:
+            member = (ranks == P) & (spare > 0) & (dispersion > 0)
+            each = rows["meats"] * (short / np.where(member, dispersion, 1.0))[:, None, None]
+            # The variances of one client add up to P, or nearly; if not, its rows do not follow the model at all.
+            with np.errstate(invalid="ignore"):
+                member &= np.abs(np.log(np.einsum("mii->m", each) / P)) < np.log(USUAL_TRACE)
+            shape += np.tensordot(spare[member], each[member], 1)
             counted += float(spare[member].sum())
         for name, value in {
             "scores": scores[:, 0],
             "factors": (J @ roots).transpose(0, 2, 1),
             "ranks": ranks,
+            "lost": lost,
             "sizes": sizes,
+            "residuals": sums.dispersion,
             "dispersions": dispersion,
             "expected_peaks": rows["expected"],
-            "peaks": rows["peaks"] * short**2,
+            "own_peaks": rows["own"] if family.link == "identity" else rows["expected"] / np.square(short),
+            "peaks": rows["peaks"],
         }.items():
             parts.setdefault(name, []).append(value)
     arrays: dict[str, Any] = {name: np.concatenate(values) for name, values in parts.items()}
@@ -119,7 +137,7 @@ def _rows(
 ) -> dict[str, Array]:
     """Return sums over the rows of each client at its own row of `thetas`: squared residuals, peaks, whitened meats."""
     C, P, _ = roots.shape
-    out = {"squares": np.zeros(C), "expected": np.zeros(C), "peaks": np.zeros(C)}
+    out = {name: np.zeros(C) for name in ("squares", "expected", "own", "peaks")}
     if meats:
         out["meats"] = np.zeros((C, P, P))
     by_output = roots.reshape(C, family.outputs, -1, P)
@@ -137,6 +155,7 @@ def _rows(
         scores = np.add.reduce([r[:, None] * z for r, z in zip(residual.T, along, strict=True)])
         out["squares"] += piece.sums(weight * family.dispersion_terms(eta, y))
         out["expected"] += piece.sums(normal)
+        out["own"] += piece.sums(normal * np.square(1.0 - np.minimum(np.einsum("ijj->i", share), 1.0)))
         out["peaks"] += piece.sums(np.square(np.einsum("ij,ij->i", scores, scores)))
         if meats:
             out["meats"] += piece.cross(scores, scores)
