@@ -125,6 +125,7 @@ def gather_clustered(
     *,
     smooth: bool,
     spread: Array | None = None,
+    dispersion: float = 1.0,
 ) -> Clustered:
     """Pass over the clients once for the contributions of CR2 and CR3, and the degrees of freedom.
 
@@ -140,6 +141,8 @@ def gather_clustered(
         Whether theta solves the weighted estimating equation. If not (medians do not), the record is empty.
     spread : ndarray (P, P), optional
         T, the variance of the clients' own parameters. It takes one more pass.
+    dispersion : float
+        phi, the rows' variance within clients; matters beside T only.
 
     The bread and CR3 have the observed curvature, as the sandwich has; the working model has the expected one.
     """
@@ -153,7 +156,7 @@ def gather_clustered(
             clients, rows, none, none, np.full(P, np.nan), square, square, np.nan, *(np.zeros((3, 0, P, P)))
         )
     # Without T the dispersion cancels, and must not be zero for data without noise.
-    phi = found.scale if spread is not None else 1.0
+    phi = dispersion if spread is not None else 1.0
     total = phi * found.model_meat
     if spread is not None:
         total = total + _spread_between(data, family, theta, per_row, spread)

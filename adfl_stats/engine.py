@@ -55,7 +55,7 @@ class Plan:
         Wanted numerical error in standard errors.
     max_rounds : int
         Where a run without `rounds` gives up.
-    heterogeneity : {"auto", "none", "estimate"}
+    heterogeneity : {"auto", "none", "estimate", "intercept"}
         Whether normal clients may differ, for weights and inference.
     progress : bool
         Whether to show a bar.

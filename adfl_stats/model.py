@@ -36,7 +36,7 @@ from adfl_stats.problem import OVERFLOW_ADVICE, Problem, overflow_error
 from adfl_stats.results import Results
 from adfl_stats.theory.advice import Advice, advise_on
 from adfl_stats.theory.rates import Rates, rates_of
-from adfl_stats.trust import HETEROGENEITY, has_known_dispersion, model_at, record_clients
+from adfl_stats.trust import HETEROGENEITY, LEAST_FOR_SPREAD, has_known_dispersion, model_at, record_clients
 
 __all__ = ["DecentralizedGLM"]
 
@@ -220,10 +220,11 @@ class DecentralizedGLM:
         threads : int, optional
             Threads of the kernel; by default the processors at hand, and one inside parallel workers.
             Results are the same to the last bit for any number.
-        heterogeneity : {"auto", "none", "estimate"}
+        heterogeneity : {"auto", "none", "estimate", "intercept"}
             Whether normal clients may have parameters of their own, theta_m = theta + u_m with u_m ~ (0, T): where the
-            data say so; never, as in the paper; or always. Where they differ, weights and flags allow for it, and
-            standard errors are by client (``res.cov_type`` is "CR2"). See ``res.heterogeneity()``.
+            data say so; never, as in the paper; always (which takes four clients); or in the intercept alone. Where
+            they differ, weights and flags allow for it, and standard errors are by client (``res.cov_type`` is "CR2").
+            See ``res.heterogeneity()``.
         attack : Attack, optional
             Clients that lie to the others, from `attacks`: a stress test, outside aDFL's theory.
         keep_data : bool
@@ -238,6 +239,11 @@ class DecentralizedGLM:
             )
         one_of(solver, "solver", ("rounds", "limit"))
         one_of(heterogeneity, "heterogeneity", HETEROGENEITY)
+        if heterogeneity in ("estimate", "intercept") and self.data.n_clients < LEAST_FOR_SPREAD:
+            raise ValueError(
+                f"heterogeneity={heterogeneity!r} needs at least {LEAST_FOR_SPREAD} clients, there are "
+                f"{self.data.n_clients}; use 'none' or 'auto'"
+            )
         if self.weighting == "random-effects" and not getattr(method, "models_clients", False):
             raise ValueError(
                 f"weighting='random-effects' takes its weights from the model of clients, which {method.name} does not "
@@ -352,7 +358,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
     last = outcome.runs[-1]
     if plan.rounds is None and outcome.smooth and error.total > plan.tolerance:
         _warn_of_error(error, plan, last)
-    clients = outcome.clients or model_at(problem, params, plan.heterogeneity)
+    clients = outcome.clients or model_at(problem, params, steps.weights, plan.heterogeneity)
     clients = clients.at(problem, params)
     record = record_clients(
         clients, steps.totals, data.totals, known=has_known_dispersion(data, family), smooth=outcome.smooth
@@ -365,6 +371,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
         found,
         smooth=outcome.smooth,
         spread=record.spread if record.differ else None,
+        dispersion=record.dispersion,
     )
     llf, deviance = goodness(data, family, params, steps.weights, found.scale)
     trace = pd.concat([pd.DataFrame(run.trace).assign(run=k) for k, run in enumerate(outcome.runs)], ignore_index=True)

@@ -200,7 +200,7 @@ class Problem:
         if self.family.name == "huber":
             return np.tile(self._robust_estimate, (self.M, 1))
         theta = np.zeros((self.M, self.P))
-        constant = self._constant_column
+        constant = self.constant_column
         if self.family.link == "log" and constant is not None:
             column, value = constant
             theta[:, column] = self._log_means() / value
@@ -284,7 +284,8 @@ class Problem:
         return np.nan_to_num(robust_regression(self.data).theta)
 
     @cached_property
-    def _constant_column(self) -> tuple[int, float] | None:
+    def constant_column(self) -> tuple[int, float] | None:
+        """The first column of X that has one value in all rows, and that value; None where there is none."""
         data = self.data
         first = data.X[data.offsets[np.argmax(data.counted)]]
         same = first != 0

@@ -263,10 +263,10 @@ class Results:
         in_interval(share, "share", 0.0, 0.5, open_low=True, open_high=True)
         clients = self._fit.clients
         normal = clients.probabilities[:, 0] > 0.5
-        with np.errstate(invalid="ignore"):
-            sampling = np.nanmedian(np.where(normal[:, None], clients.errors, np.nan), axis=0)
+        known = normal & np.isfinite(clients.errors).all(axis=1)
+        sampling = np.median(clients.errors[known], axis=0) if known.any() else np.full(len(clients.spread), np.nan)
         sd = np.sqrt(np.square(sampling) + np.diag(clients.spread))
-        shift = detectable_shift(int(normal.sum()), len(sd), share)
+        shift = detectable_shift(len(normal), len(sd), share)
         table = pd.DataFrame({"shift": shift, "bias": share * shift * sd}, index=self.params.index)
         return table.assign(**{"bias / se": table["bias"] / self.bse})
 

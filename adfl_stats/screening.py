@@ -11,6 +11,7 @@ one client.
 from __future__ import annotations
 
 import html
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +91,7 @@ class Screening:
         lines.append("=" * WIDTH)
         if len(table) > len(shown):
             lines.append(f"The {len(shown)} most suspicious of {len(table)} clients; to_frame() has all.")
-        return "\n".join([*lines, *self._notes])
+        return "\n".join([*lines, *(line for note in self._notes for line in textwrap.wrap(note, WIDTH))])
 
     __repr__ = __str__
 
@@ -194,6 +195,8 @@ def verdicts(clients: ClientRecord) -> list[str]:
     normal, coherent, gross = clients.probabilities.T
     words = np.where(coherent > gross, "coherent", "far off")
     words = np.where(normal > 0.5, np.where(clients.noisy, "noisy", ""), words)
+    # Clients without weight of their own have no part in the model.
+    words = np.where(clients.probabilities.any(axis=1), words, "")
     return [str(word) for word in words]
 
 

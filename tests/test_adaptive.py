@@ -197,7 +197,7 @@ def test_a_client_in_other_units_is_named_where_its_numbers_overflow(solver):
 def test_a_client_with_huge_values_does_not_hide_the_others(sim):
     y = np.where(sim.client == np.flatnonzero(~sim.abnormal)[0], 1e16 * sim.y, sim.y)
     model = ad.DecentralizedGLM(ad.ClientData.from_arrays(sim.X, y, sim.client), ad.networks.complete(30))
-    assert model.fit(solver="limit").client_weights.to_numpy()[sim.abnormal].sum() == 0.0
+    assert model.fit(solver="limit").client_weights.to_numpy()[sim.abnormal].sum() < 1e-20
 
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])

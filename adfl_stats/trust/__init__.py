@@ -7,10 +7,12 @@ varies, `mixture` and `spread` fit the model, `selection` chooses its parts, and
 from adfl_stats.trust.client_model import HETEROGENEITY, ClientModel, fit_client_model, model_at
 from adfl_stats.trust.detection import detectable_shift
 from adfl_stats.trust.record import ClientRecord, record_clients
+from adfl_stats.trust.selection import LEAST_FOR_SPREAD
 from adfl_stats.trust.summaries import has_known_dispersion
 
 __all__ = [
     "HETEROGENEITY",
+    "LEAST_FOR_SPREAD",
     "ClientModel",
     "ClientRecord",
     "detectable_shift",

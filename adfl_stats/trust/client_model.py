@@ -8,6 +8,7 @@ normal clients have T = 0; the rest is ours.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,7 +28,7 @@ __all__ = ["HETEROGENEITY", "ClientModel", "fit_client_model", "model_at"]
 
 Array = NDArray[np.float64]
 
-HETEROGENEITY = ("auto", "none", "estimate")
+HETEROGENEITY = ("auto", "none", "estimate", "intercept")
 # Passes over the data; in the Gaussian model one serves them all.
 MOST_PASSES = 6
 # A move of the estimate, in its own standard errors, that needs no further pass.
@@ -98,6 +99,8 @@ class ClientModel:
         left = np.asarray(np.linalg.solve(np.eye(len(T)) + J @ T, J), dtype=np.float64)
         found = np.ones(len(heard))
         found[heard] = _traces(left, standard) / np.maximum(_traces(J, standard), np.finfo(float).tiny)
+        # The estimating equation weighs rows alike; the information is per unit of noise.
+        found[heard] *= self.null.dispersion / self.null.dispersions[heard]
         return found
 
     @property
@@ -144,16 +147,16 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
         Data and family.
     theta : ndarray (P,)
         Where to begin; a robust estimate, or the pooled one.
-    heterogeneity : {"auto", "none", "estimate"}
-        Whether normal clients may differ: where the data say so, never, or always.
+    heterogeneity : {"auto", "none", "estimate", "intercept"}
+        Whether normal clients may differ: where the data say so, never, always, or in the intercept alone.
     """
-    data, family = problem.data, problem.family
+    data, family, only = problem.data, problem.family, _only(problem, heterogeneity)
     summaries, normal = summarise(data, family, theta), np.ones(problem.M, dtype=bool)
     for k in range(MOST_PASSES):
         null = _null(problem, summaries, normal)
         scores, units, heard = client_scores(summaries, null)
         resample = _resampler(problem, theta, summaries, null, normal)
-        candidates = choose(scores, robust_centres(scores), heterogeneity, resample, hasty=k == 0)
+        candidates = choose(scores, robust_centres(scores), heterogeneity, resample, hasty=k == 0, only=only)
         posterior = _posterior(problem, summaries, heard, candidates)
         weights = posterior[:, 0]
         before, theta = theta, weighted_solution(problem, problem.sizes * weights, theta)
@@ -166,7 +169,7 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
     return _assembled(theta, posterior, candidates, null, summaries, scores, units)
 
 
-def model_at(problem: Problem, theta: Array, heterogeneity: str = "auto") -> ClientModel:
+def model_at(problem: Problem, theta: Array, weights: Array, heterogeneity: str = "auto") -> ClientModel:
     """Fit the model of clients at an estimate theta (P,) that its weights have no part in, for inference and screening.
 
     Parameters
@@ -175,17 +178,36 @@ def model_at(problem: Problem, theta: Array, heterogeneity: str = "auto") -> Cli
         Data and family.
     theta : ndarray (P,)
         The estimate.
-    heterogeneity : {"auto", "none", "estimate"}
+    weights : ndarray (M,)
+        The method's own. Clients without weight have no part in the model, and no probability; they are screened by it.
+    heterogeneity : {"auto", "none", "estimate", "intercept"}
         As in `fit_client_model`.
     """
-    summaries, normal = summarise(problem.data, problem.family, theta), np.ones(problem.M, dtype=bool)
+    only, counted = _only(problem, heterogeneity), weights > 0.0
+    summaries = summarise(problem.data, problem.family, theta, counted)
+    inside, normal = replace(summaries, ranks=np.where(counted, summaries.ranks, 0)), counted
     for hasty in (True, False):
-        null = _null(problem, summaries, normal)
-        scores, units, heard = client_scores(summaries, null)
-        candidates = choose(scores, robust_centres(scores), heterogeneity, lambda *_: None, hasty=hasty)
-        posterior = _posterior(problem, summaries, heard, candidates)
+        null = _null(problem, inside, normal)
+        scores, units, heard = client_scores(inside, null)
+        candidates = choose(scores, robust_centres(scores), heterogeneity, lambda *_: None, hasty=hasty, only=only)
+        posterior = _posterior(problem, inside, heard, candidates)
+        posterior[~counted] = 0.0
         normal = posterior[:, 0] > 0.5
+    if not counted.all():
+        scores, _, _ = client_scores(summaries, null, units)
     return _assembled(theta, posterior, candidates, null, summaries, scores, units)
+
+
+def _only(problem: Problem, heterogeneity: str) -> NDArray[np.int64] | None:
+    """Return the coefficients that clients may differ in; None for all."""
+    if heterogeneity != "intercept":
+        return None
+    constant = problem.constant_column
+    if constant is None:
+        raise ValueError(
+            "heterogeneity='intercept' needs a constant column in X, and there is none; add one, or use 'auto'"
+        )
+    return np.arange(problem.family.outputs) * problem.p + constant[0]
 
 
 def _posterior(problem: Problem, summaries: Summaries, heard: NDArray[np.bool_], candidates: list[Candidate]) -> Array:
@@ -237,13 +259,11 @@ def _null(problem: Problem, summaries: Summaries, normal: NDArray[np.bool_]) -> 
 def _resampler(problem: Problem, theta: Array, summaries: Summaries, null: Null, normal: NDArray[np.bool_]) -> Resample:
     """Return how to draw scores of normal clients."""
 
-    def resample(spread: Array, count: int) -> list[ClientScores] | None:
-        units = client_scores(summaries, null)[1]
+    def resample(spread: Array, count: int) -> Iterator[ClientScores] | None:
+        scores, units, heard = client_scores(summaries, null)
         given = spread * np.outer(units, units)
         drawn = resampled_scores(problem, theta, summaries, null, given, normal, count)
-        if drawn is None:
-            return None
-        return [client_scores(replace(summaries, scores=scores), null)[0] for scores in drawn]
+        return None if drawn is None else (_rescored(scores, summaries, null, units, heard, one) for one in drawn)
 
     return resample
 
@@ -264,6 +284,21 @@ def _cochran(scores: ClientScores) -> list[float]:
     return [Q, df, float(stats.chi2.sf(Q / scale, df / scale)) if df > 0 else 1.0]
 
 
+def _rescored(
+    scores: ClientScores, summaries: Summaries, null: Null, units: Array, heard: NDArray[np.bool_], drawn: Array
+) -> ClientScores:
+    """Return the clients' scores with others (M, P) in the place of their own; the information is the same."""
+    z = drawn[heard] / np.sqrt(null.dispersions[heard])[:, None]
+    full = summaries.ranks[heard] == scores.P
+    lower = np.linalg.cholesky(null.shape)
+    z[full] = np.linalg.solve(lower, z[full].T).T
+    back = z.copy()
+    back[full] = np.linalg.solve(lower.T, back[full].T).T
+    back /= np.sqrt(null.dispersions[heard])[:, None]
+    slopes = np.einsum("mij,mi->mj", summaries.factors[heard], back) * units
+    return replace(scores, slopes=slopes, squares=np.square(z).sum(axis=1))
+
+
 def _traces(matrices: Array, standard: Array) -> Array:
     """Return tr(R'JR) for each of J (M, P, P)."""
     return np.asarray(np.einsum("mij,ik,jk->m", matrices, standard, standard, optimize=True))
@@ -281,7 +316,8 @@ def client_scores(
     z = summaries.scores[heard] / noise[:, None]
     full = summaries.ranks[heard] == P
     lower = np.linalg.cholesky(null.shape)
-    A[full], z[full] = np.linalg.solve(lower, A[full]), np.linalg.solve(lower, z[full].T).T
+    if (null.shape != np.eye(P)).any():
+        A[full], z[full] = np.linalg.solve(lower, A[full]), np.linalg.solve(lower, z[full].T).T
     J = A.transpose(0, 2, 1) @ A
     if units is None:
         typical = np.median(np.diagonal(J, axis1=1, axis2=2), axis=0)

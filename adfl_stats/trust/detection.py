@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import optimize, stats
 
-from adfl_stats.trust.selection import PREFERENCE, minority_price
+from adfl_stats.trust.selection import minority_price
 
 __all__ = ["detectable_shift"]
 
@@ -23,6 +23,8 @@ LARGEST = 50.0
 def detectable_shift(clients: int, coefficients: int, share: float) -> float:
     """Return the shift, in standard deviations of a client, from which a coherent minority is found on average.
 
+    The shift is along one coefficient, where it is hardest to tell from a spread of that coefficient.
+
     Parameters
     ----------
     clients, coefficients : int
@@ -32,14 +34,15 @@ def detectable_shift(clients: int, coefficients: int, share: float) -> float:
 
     Examples
     --------
-    >>> 2.0 < detectable_shift(100, 5, 0.2) < 3.0
+    >>> 2.5 < detectable_shift(100, 5, 0.2) < 3.5
     True
     """
     price = minority_price(coefficients)
 
     def lead(shift: float) -> float:
         plain, wide = (2.0 * clients * _divergence(share, shift, wide=wide) for wide in (False, True))
-        return min(plain - price, wide - PREFERENCE)
+        # Along one coefficient a wider spread is one variance more.
+        return min(plain - price, wide - max(price - np.log(clients), 0.0))
 
     if lead(LARGEST) <= 0.0:
         return np.inf

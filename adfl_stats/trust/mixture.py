@@ -30,6 +30,8 @@ __all__ = [
     "gross_runs",
     "normal_run",
     "pass_over",
+    "run_on",
+    "standardising",
 ]
 
 Array = NDArray[np.float64]

@@ -34,6 +34,8 @@ LEAST_CLIENTS = 8
 MARGIN = 1.5
 # Degrees of freedom beyond which t is normal.
 NORMAL = 1e7
+# A client's fourth moment counts up to so many times that of the median client.
+MOST_RATIO = 10.0
 # A client's own noise level counts up to this point of the distribution that the others' follow.
 USUAL = 0.99
 
@@ -109,6 +111,8 @@ def calibrate(
         most = typical * stats.f.ppf(USUAL, np.maximum(spare, 1.0), prior)
         levels = np.maximum((prior * typical + spare * np.minimum(own, most)) / (prior + spare), least)
         share, df = spare / (prior + spare), prior + spare
+        # A score over the root of such a level is t with d degrees of freedom, whose variance is d / (d - 2).
+        levels = levels * df / np.maximum(df - 2.0, 1.0)
     kurtosis = _kurtosis(summaries, normal, levels)
     # A score over its own client's noise level has no heavy tails from kurtosis; over the common one it has all.
     heavy = kurtosis * np.square(1.0 - share) * np.nan_to_num(summaries.expected_peaks) / (3.0 * ranks**2)
@@ -158,7 +162,11 @@ def _kurtosis(summaries: Summaries, normal: NDArray[np.bool_], levels: Array) ->
     """Return the excess kurtosis of the rows' scores over the normal clients; light tails are not counted on."""
     # Squares of tiny levels would underflow.
     use = normal & (levels > 1e-150) & np.isfinite(summaries.peaks) & np.isfinite(summaries.own_peaks)
-    expected = float(summaries.own_peaks[use].sum())
-    if expected <= 0.0:
+    use &= summaries.own_peaks > 0.0
+    if not use.any():
         return 0.0
-    return max(3.0 * float((summaries.peaks[use] / levels[use] / levels[use]).sum()) / expected - 3.0, 0.0)
+    expected = summaries.own_peaks[use]
+    ratios = summaries.peaks[use] / levels[use] / levels[use] / expected
+    # A few clients that the model does not describe must not speak for all.
+    ratios = np.minimum(ratios, MOST_RATIO * np.median(ratios))
+    return max(3.0 * float(expected @ ratios / expected.sum()) - 3.0, 0.0)

@@ -12,6 +12,7 @@ from scipy import stats
 from adfl_stats._algebra import inverse, stacked_cholesky
 from adfl_stats._batches import MATRIX_ENTRIES
 from adfl_stats.trust.client_model import ClientModel
+from adfl_stats.trust.null import Null
 from adfl_stats.trust.summaries import Summaries
 
 __all__ = ["ClientRecord", "record_clients"]
@@ -22,7 +23,7 @@ Array = NDArray[np.float64]
 LEAST_VARIANCE = 1e-6
 # Fewer normal clients do not show what they vary like; degrees of freedom, beyond 4, that their tails may have at most.
 # Tails heavier than kurtosis says are believed where the log-likelihood gains half the 95 % point of chi-square.
-LEAST_CLIENTS, BELIEVABLE = 8, 1.92
+LEAST_CLIENTS, BELIEVABLE = 20, 1.92
 TAILS = (np.inf, 200.0, 100.0, 50.0, 25.0, 12.0, 6.0, 3.0)
 # A client is noisy if its residual variance is so many times the typical one, and beyond chance in any of M clients.
 NOISY, FAMILY_LEVEL = 2.0, 0.05
@@ -128,16 +129,13 @@ def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: boo
     statistics = statistics / inflation
     with np.errstate(divide="ignore", invalid="ignore"):
         p_values = stats.f.sf(statistics / np.maximum(ranks, 1) / (1.0 - 2.0 / df), np.maximum(ranks, 1), df)
-    noise, noisy = _noise(summaries, null.dispersion, known=known)
+    noise, noisy = _noise(summaries, null, known=known)
     full = summaries.ranks == P
     deviations, errors = np.full((M, P), np.nan), np.full((M, P), np.nan)
     deviations[full] = np.linalg.solve(summaries.factors[full], summaries.scores[full][:, :, None])[:, :, 0]
-    scores = model.scores
-    inside = full[heard]
-    covariance = np.linalg.inv(scores.information[inside])
-    errors[full] = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2)) * model.units
     effects, effect_errors = np.zeros((M, P)), np.zeros((M, P))
-    effects[heard], effect_errors[heard] = _effects(model)
+    errors[heard], effects[heard], effect_errors[heard] = _effects(model)
+    errors[~full] = np.nan
     return ClientRecord(
         spread_kind=model.spread_kind,
         components=model.components,
@@ -246,25 +244,38 @@ def _empirical_null(
     return inflation, np.minimum(df, 4.0 + TAILS[best if fits[best] - fits[0] > BELIEVABLE else 0])
 
 
-def _noise(summaries: Summaries, typical: float, *, known: bool) -> tuple[Array, NDArray[np.bool_]]:
-    """Return each client's residual variance over the typical one, and whether it is beyond chance."""
-    M = len(summaries.sizes)
+def _noise(summaries: Summaries, null: Null, *, known: bool) -> tuple[Array, NDArray[np.bool_]]:
+    """Return each client's residual variance over the typical one, and whether it is beyond chance.
+
+    A variance of n rows with d degrees of freedom varies as one of 2 / (2 / d + kappa / n) normal rows would.
+    """
+    M, typical = len(summaries.sizes), null.dispersion
     if known or not typical > 0.0:
         return np.full(M, np.nan), np.zeros(M, dtype=bool)
     noise = summaries.dispersions / typical
     spare = np.maximum(summaries.sizes - summaries.ranks, 1.0)
+    spare = 2.0 / (2.0 / spare + null.kurtosis / np.maximum(summaries.sizes, 1.0))
     with np.errstate(invalid="ignore"):
         beyond = stats.chi2.sf(noise * spare, spare) * M < FAMILY_LEVEL
-    return noise, np.isfinite(noise) & beyond & (noise > NOISY)
+    return noise, np.isfinite(noise) & beyond & (noise > NOISY) & (summaries.ranks > 0)
 
 
-def _effects(model: ClientModel) -> tuple[Array, Array]:
-    """Return E(u_m | scores) and its standard deviation at the estimate, for the clients that have a score."""
+def _effects(model: ClientModel) -> tuple[Array, Array, Array]:
+    """Return the standard errors of the clients' own estimates, E(u_m | scores) and its standard deviation.
+
+    For the clients that have a score, at the estimate.
+    """
     scores, units = model.scores, model.units
-    T = model.spread / np.outer(units, units)
-    P = len(units)
-    # T (I + J T)^-1 = T - T J_T T without an inverse of T, which may be singular.
-    posterior = np.linalg.solve(np.eye(P) + T @ scores.information, np.broadcast_to(T, scores.information.shape))
-    effects = (posterior @ scores.slopes[:, :, None])[:, :, 0] * units
-    variances = np.maximum(np.diagonal(posterior, axis1=1, axis2=2), 0.0)
-    return effects, np.sqrt(variances) * units
+    T, P = model.spread / np.outer(units, units), len(units)
+    errors, effects, spreads = (np.zeros((scores.M, P)) for _ in range(3))
+    for at in _chunks(scores.M, P):
+        J, full = scores.information[at], scores.ranks[at] == P
+        part = np.full((len(J), P), np.nan)
+        part[full] = np.sqrt(np.diagonal(np.linalg.inv(J[full]), axis1=1, axis2=2))
+        errors[at] = part * units
+        if model.differ:
+            # T (I + J T)^-1 = T - T J_T T without an inverse of T, which may be singular.
+            posterior = np.linalg.solve(np.eye(P) + T @ J, np.broadcast_to(T, J.shape))
+            effects[at] = (posterior @ scores.slopes[at][:, :, None])[:, :, 0] * units
+            spreads[at] = np.sqrt(np.maximum(np.diagonal(posterior, axis1=1, axis2=2), 0.0)) * units
+    return errors, effects, spreads

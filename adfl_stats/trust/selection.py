@@ -10,7 +10,7 @@ two readings that fit alike the one that accuses nobody is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -33,7 +33,7 @@ from adfl_stats.trust.spread import Spread, excess, fit_spread, next_direction
 __all__ = ["Candidate", "choose"]
 
 Array = NDArray[np.float64]
-Resample: TypeAlias = Callable[[Array, int], list[ClientScores] | None]
+Resample: TypeAlias = Callable[[Array, int], Iterator[ClientScores] | None]
 
 # Twice the gain in log-likelihood that makes gross clients believable: beyond what chance and heavy tails bring.
 GROSS_PRICE = 15.0
@@ -157,7 +157,13 @@ class _Search:
 
 
 def choose(
-    scores: ClientScores, seeds: Array, heterogeneity: str, resample: Resample, *, hasty: bool = False
+    scores: ClientScores,
+    seeds: Array,
+    heterogeneity: str,
+    resample: Resample,
+    *,
+    hasty: bool = False,
+    only: NDArray[np.int64] | None = None,
 ) -> list[Candidate]:
     """Fit models of clients and return them, the best first.
 
@@ -167,43 +173,55 @@ def choose(
         At a common point, in units in which a typical client's information has unit diagonal.
     seeds : ndarray (S, P)
         Robust guesses of the normal clients' parameter, as deviations from that point.
-    heterogeneity : {"auto", "none", "estimate"}
+    heterogeneity : {"auto", "none", "estimate", "intercept"}
         Whether clients may differ: where the data say so, never, or always.
     resample : callable
         Given T (P, P) in the units of `scores` and a number, returns so many sets of scores of normal clients.
     hasty : bool
         Whether this is a first look, which leaves out what a second will see better.
+    only : ndarray of int, optional
+        The coefficients that clients may differ in.
     """
     if scores.M > MANY:
-        return _chosen_on_some(scores, seeds, heterogeneity, resample, hasty=hasty)
+        return _chosen_on_some(scores, seeds, heterogeneity, resample, hasty=hasty, only=only)
     search = _Search(scores, seeds)
     for runs in search.components(search.none):
         search.add(search.none, runs)
     best = search.best()
-    spreads = heterogeneity == "estimate" or (heterogeneity == "auto" and _shows_spread(scores, best.runs, hasty=hasty))
+    asked = heterogeneity in ("estimate", "intercept")
+    spreads = asked or (heterogeneity == "auto" and _shows_spread(scores, best.runs, hasty=hasty))
     if spreads and scores.M >= LEAST_FOR_SPREAD:
         bases = list({id(one): one for one in (*search.simple(), best)}.values())
-        search.grow(bases, Spread.of(scores, np.arange(scores.P), common=True))
-        tests = np.max([excess(scores, base.runs)[0] for base in search.simple()], axis=0)
-        active = np.flatnonzero(tests > ACTIVE) if (tests > ACTIVE).any() else np.array([int(np.argmax(tests))])
-        search.grow(bases, Spread.of(scores, active))
-        _add_directions(search)
-    kept = [one for one in search.candidates if heterogeneity != "estimate" or one.spread.factor.shape[1]]
+        if only is not None:
+            search.grow(bases, Spread.of(scores, only))
+        else:
+            search.grow(bases, Spread.of(scores, np.arange(scores.P), common=True))
+            tests = np.max([excess(scores, base.runs)[0] for base in search.simple()], axis=0)
+            active = np.flatnonzero(tests > ACTIVE) if (tests > ACTIVE).any() else np.array([int(np.argmax(tests))])
+            search.grow(bases, Spread.of(scores, active))
+            _add_directions(search)
+    kept = [one for one in search.candidates if not asked or one.spread.factor.shape[1]]
     kept = _checked(kept or search.candidates, resample)
     return sorted(kept, key=lambda one: one.criterion)
 
 
 def _chosen_on_some(
-    scores: ClientScores, seeds: Array, heterogeneity: str, resample: Resample, *, hasty: bool
+    scores: ClientScores,
+    seeds: Array,
+    heterogeneity: str,
+    resample: Resample,
+    *,
+    hasty: bool,
+    only: NDArray[np.int64] | None,
 ) -> list[Candidate]:
     """Choose the model on some of many clients, and fit the best of its kind to all, with the spread found on some."""
     some = _some(scores)
 
-    def resample_some(spread: Array, count: int) -> list[ClientScores] | None:
+    def resample_some(spread: Array, count: int) -> Iterator[ClientScores] | None:
         drawn = resample(spread, count)
-        return None if drawn is None else [one.of(some) for one in drawn]
+        return None if drawn is None else (one.of(some) for one in drawn)
 
-    found = choose(scores.of(some), seeds, heterogeneity, resample_some, hasty=hasty)
+    found = choose(scores.of(some), seeds, heterogeneity, resample_some, hasty=hasty, only=only)
     marginal = found[0].spread.integrated(scores)
     alike = {one.words: one for one in reversed(found) if one.words[0] == found[0].words[0]}
     whole = [replace(one, runs=run_on(marginal, one.runs), spread=found[0].spread) for one in alike.values()]

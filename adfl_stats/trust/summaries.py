@@ -23,6 +23,11 @@ __all__ = ["Summaries", "has_known_dispersion", "summarise"]
 
 Array = NDArray[np.float64]
 
+# Scoring steps to a client's own estimate beyond the first; the root mean square change of the linear predictor, in
+# standard deviations of a row, that one may make.
+MORE_STEPS, LONGEST_STEP = 3, 0.5
+# A row that decides the estimate by itself has no residual left.
+MOST_LEVERAGE = 0.9
 # A client's mean variance in whitened coordinates is at most so many times, or one over so many, what it should be.
 USUAL_TRACE = 4.0
 
@@ -85,12 +90,15 @@ def has_known_dispersion(data: ClientData, family: Family) -> bool:
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-def summarise(data: ClientData, family: Family, theta: Array) -> Summaries:
-    """Summarise every client at theta (P,), in one pass over the data and a second over each batch of it."""
+def summarise(data: ClientData, family: Family, theta: Array, counted: NDArray[np.bool_] | None = None) -> Summaries:
+    """Summarise every client at theta (P,), in one pass over the data and a second over each batch of it.
+
+    The shape of the variance is that of the clients `counted` (M,), or of all.
+    """
     P = len(theta)
     known = has_known_dispersion(data, family)
     parts: dict[str, list[Any]] = {}
-    shape, counted = np.zeros((P, P)), 0.0
+    shape, behind = np.zeros((P, P)), 0.0
     for pieces in whole_clients(data, P):
         at = pieces[0].clients
         total, sizes = data.totals[at], data.sizes[at].astype(np.float64)
@@ -101,20 +109,24 @@ def summarise(data: ClientData, family: Family, theta: Array) -> Summaries:
         roots[lost], J[lost], ranks[lost] = 0.0, 0.0, 0
         gradient = np.where(lost[:, None], 0.0, sums.gradient)
         scores = -(total[:, None] * gradient)[:, None, :] @ roots
-        own = np.zeros((len(sizes), P)) if known else (roots @ scores.transpose(0, 2, 1))[:, :, 0]
-        rows = _rows(data, family, theta + own, pieces, roots, meats=not known)
+        own = np.tile(theta, (len(sizes), 1))
+        if not known:
+            own += _shortened(roots, scores, total, family)
+            if family.link != "identity":
+                own = _own_estimates(data, family, own, pieces)
+        rows = _rows(data, family, own, pieces, roots, meats=not known)
         spare = np.where(lost, 0.0, sizes - (0 if known else ranks))
         dispersion = np.where(spare > 0, rows["squares"] / np.maximum(spare, 1.0), np.nan)
         # Residuals about a client's own estimate are too small by its parameters' share of the rows.
         short = np.where(spare > 0, sizes / np.maximum(spare, 1.0), 0.0)
         if not known:
-            member = (ranks == P) & (spare > 0) & (dispersion > 0)
-            each = rows["meats"] * (short / np.where(member, dispersion, 1.0))[:, None, None]
+            member = (ranks == P) & (spare > 0) & (dispersion > 0) & (True if counted is None else counted[at])
+            each = rows["meats"] / np.where(member, dispersion, 1.0)[:, None, None]
             # The variances of one client add up to P, or nearly; if not, its rows do not follow the model at all.
             with np.errstate(invalid="ignore"):
                 member &= np.abs(np.log(np.einsum("mii->m", each) / P)) < np.log(USUAL_TRACE)
             shape += np.tensordot(spare[member], each[member], 1)
-            counted += float(spare[member].sum())
+            behind += float(spare[member].sum())
         for name, value in {
             "scores": scores[:, 0],
             "factors": (J @ roots).transpose(0, 2, 1),
@@ -129,7 +141,28 @@ def summarise(data: ClientData, family: Family, theta: Array) -> Summaries:
         }.items():
             parts.setdefault(name, []).append(value)
     arrays: dict[str, Any] = {name: np.concatenate(values) for name, values in parts.items()}
-    return Summaries(shape_rows=counted, shape=shape / counted if counted else np.eye(P), **arrays)
+    return Summaries(shape_rows=behind, shape=shape / behind if behind else np.eye(P), **arrays)
+
+
+def _shortened(roots: Array, scores: Array, total: Array, family: Family) -> Array:
+    """Return the scoring steps (C, P), no longer than the linear predictor can bear where the link is not linear."""
+    if family.link != "identity":
+        length = np.sqrt(np.square(scores).sum(axis=(1, 2)) / total)
+        scores = scores / np.maximum(length / LONGEST_STEP, 1.0)[:, None, None]
+    return np.asarray((roots @ scores.transpose(0, 2, 1))[:, :, 0])
+
+
+def _own_estimates(data: ClientData, family: Family, own: Array, pieces: list[Batch]) -> Array:
+    """Go on from `own` (C, P) by scoring steps to each client's own estimate, or towards it where it is far."""
+    at = pieces[0].clients
+    total = data.totals[at]
+    for _ in range(MORE_STEPS):
+        sums = moments(data, family, own, pieces)
+        roots, _ = roots_of_inverses(total[:, None, None] * sums.information)
+        scores = -(total[:, None] * sums.gradient)[:, None, :] @ roots
+        step = _shortened(roots, scores, total, family)
+        own = own + np.where(np.isfinite(step).all(axis=1, keepdims=True), step, 0.0)
+    return own
 
 
 def _rows(
@@ -158,5 +191,8 @@ def _rows(
         out["own"] += piece.sums(normal * np.square(1.0 - np.minimum(np.einsum("ijj->i", share), 1.0)))
         out["peaks"] += piece.sums(np.square(np.einsum("ij,ij->i", scores, scores)))
         if meats:
+            # Residuals about the client's own estimate have 1 - h_i of their variance (HC2, MacKinnon and White, 1985).
+            leverage = np.minimum(np.einsum("ijj->i", share), MOST_LEVERAGE)
+            scores = scores / np.sqrt(1.0 - leverage)[:, None]
             out["meats"] += piece.cross(scores, scores)
     return out

@@ -156,7 +156,7 @@ def test_spread_among_given_clients():
     problem = Problem(data, ad.networks.complete(100), Family("gaussian"))
     rows = ~sim.abnormal[sim.client]
     theta = np.linalg.lstsq(sim.X[rows], sim.y[rows])[0]
-    model = model_at(problem, theta)
+    model = model_at(problem, theta, np.ones(100))
     assert ((model.weights > 0.5) == ~sim.abnormal).all()
     T = np.diag(model.spread) / model.units**2
     assert T.mean() == pytest.approx(4.0, abs=4 * 5 * np.sqrt(2 / 80 / 5))
