@@ -262,7 +262,14 @@ def _add_directions(search: _Search) -> None:
     """Add directions of spread to the best models for as long as that pays."""
     for _ in range(min(MOST_DIRECTIONS, search.scores.P - 1)):
         best = search.best()
-        for base in {id(one): one for one in (best, *search.simple())}.values():
+        # One of another spread may be ahead with a direction more.
+        minorities = [one for one in search.candidates if one.coherent and not one.spread.n_directions]
+        others = [
+            search.best([one for one in minorities if one.spread.common == common])
+            for common in (False, True)
+            if any(one.spread.common == common for one in minorities)
+        ]
+        for base in {id(one): one for one in (best, *search.simple(), *others)}.values():
             direction, _ = next_direction(base.spread.integrated(search.scores), base.runs)
             wider = replace(base.spread, directions=np.column_stack([base.spread.directions, direction]))
             search.add(*fit_spread(search.scores, wider, base.runs))
