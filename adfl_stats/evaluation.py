@@ -31,7 +31,7 @@ __all__ = [
     "curvature_and_meat",
     "evaluate",
     "majority_misfits",
-    "mean_squares",
+    "rounding_variance",
     "score_statistics",
 ]
 
@@ -242,8 +242,7 @@ def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) ->
     """
     if family.estimates_scale:
         # Data without noise: what rounding leaves of their residuals must not be weighed against itself.
-        unit = float(np.median(mean_squares(data)[data.counted])) if family.link == "identity" else 1.0
-        least = max(ROUNDING**2 * unit, np.finfo(float).tiny)
+        least = max(rounding_variance(data) if family.link == "identity" else ROUNDING**2, np.finfo(float).tiny)
     else:
         # Where the dispersion should be one, more of it (overdispersed counts, weights of any scale) is allowed for.
         least = 1.0
@@ -279,7 +278,12 @@ def _largest(curvature: Array) -> Array:
     return np.minimum(np.einsum("ijj->i", curvature), 0.5)
 
 
-def mean_squares(data: ClientData) -> Array:
+def rounding_variance(data: ClientData) -> float:
+    """Return the residual variance below which responses are fitted but for rounding errors, in their own units."""
+    return ROUNDING**2 * float(np.median(_mean_squares(data)[data.counted]))
+
+
+def _mean_squares(data: ClientData) -> Array:
     """Return each client's mean square of the (weighted) responses (M,)."""
     found = np.zeros(data.n_clients)
     for batch in batches(data, 1):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from adfl_stats.evaluation import mean_squares
+from adfl_stats.evaluation import rounding_variance
 from adfl_stats.problem import Problem
 from adfl_stats.solutions import weighted_solution
 from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores, standardising
@@ -33,8 +33,6 @@ HETEROGENEITY = ("auto", "none", "estimate", "intercept")
 MOST_PASSES = 6
 # A move of the estimate, in its own standard errors, that needs no further pass.
 SMALL_MOVE = 0.1
-# Residuals this small beside the responses are rounding errors.
-ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +250,7 @@ def _null(problem: Problem, summaries: Summaries, normal: NDArray[np.bool_]) -> 
     least = 0.0 if family.estimates_scale else 1.0
     floor = 0.0
     if family.link == "identity":
-        floor = ROUNDING**2 * float(np.median(mean_squares(data)[data.counted]))
+        floor = rounding_variance(data)
     return calibrate(summaries, normal, known=has_known_dispersion(data, family), least=least, floor=floor)
 
 

@@ -11,6 +11,7 @@ from scipy import stats
 
 from adfl_stats._algebra import inverse, stacked_cholesky
 from adfl_stats._batches import MATRIX_ENTRIES
+from adfl_stats.clustered import LEAST_VARIANCE
 from adfl_stats.trust.client_model import ClientModel
 from adfl_stats.trust.null import Null
 from adfl_stats.trust.summaries import Summaries
@@ -19,8 +20,6 @@ __all__ = ["ClientRecord", "record_clients"]
 
 Array = NDArray[np.float64]
 
-# A direction in which the client decides the estimate by itself leaves less than this share of its variance.
-LEAST_VARIANCE = 1e-6
 # Fewer normal clients do not show what they vary like; degrees of freedom, beyond 4, that their tails may have at most.
 # Tails heavier than kurtosis says are believed where the log-likelihood gains half the 95 % point of chi-square.
 LEAST_CLIENTS, BELIEVABLE = 20, 1.92
