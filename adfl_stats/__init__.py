@@ -13,8 +13,10 @@ except ImportError as error:  # pragma: no cover - only in a broken install
         "(pip install .); from a source folder use: pip install -e ."
     ) from error
 
-from adfl_stats import attacks, networks, plots, simulate, study, theory
-from adfl_stats.data import ClientData
+from adfl_stats import simulate, theory
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.data.leverage import mallows
+from adfl_stats.engine import attacks
 from adfl_stats.errors import (
     AdflWarning,
     ConditionWarning,
@@ -23,9 +25,12 @@ from adfl_stats.errors import (
     NetworkWarning,
     SelectionWarning,
 )
-from adfl_stats.families import Huber
-from adfl_stats.heterogeneity import Heterogeneity
-from adfl_stats.leverage import mallows
+from adfl_stats.inference.heterogeneity import Heterogeneity
+from adfl_stats.inference.oracle import OracleComparison
+from adfl_stats.inference.results import Results
+from adfl_stats.inference.screening import Screening, screen
+from adfl_stats.inference.storage import load
+from adfl_stats.losses.families import Huber
 from adfl_stats.methods import (
     ADFL,
     DFL,
@@ -43,12 +48,11 @@ from adfl_stats.methods import (
     TrimmedScores,
 )
 from adfl_stats.model import DecentralizedGLM
-from adfl_stats.network import Network
-from adfl_stats.oracle import OracleComparison
-from adfl_stats.results import Results
-from adfl_stats.screening import Screening, screen
-from adfl_stats.starts import compare_starts
-from adfl_stats.storage import load
+from adfl_stats.network import generators as networks
+from adfl_stats.network.network import Network
+from adfl_stats.report import plots
+from adfl_stats.report.starts import compare_starts
+from adfl_stats.simulate import study
 from adfl_stats.theory import check_network
 
 try:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
-__all__ = ["inverse", "roots_of_inverses", "stacked_cholesky", "unit_diagonal"]
+from adfl_stats._types import Array, Ints, Mask
 
-Array = NDArray[np.float64]
+__all__ = ["inverse", "roots_of_inverses", "stacked_cholesky", "unit_diagonal"]
 
 
 def inverse(matrix: Array) -> Array:
@@ -33,7 +32,7 @@ def unit_diagonal(matrices: Array) -> tuple[Array, Array]:
     return scaled, unit
 
 
-def stacked_cholesky(matrices: Array, least: float) -> tuple[Array, NDArray[np.bool_]]:
+def stacked_cholesky(matrices: Array, least: float) -> tuple[Array, Mask]:
     """Return the Cholesky factors of a stack (C, P, P), and which matrices have one with a diagonal above `least`.
 
     NumPy's own gives up on the whole stack where one of its matrices has no factor.
@@ -48,7 +47,7 @@ def stacked_cholesky(matrices: Array, least: float) -> tuple[Array, NDArray[np.b
     return factor, full
 
 
-def roots_of_inverses(matrices: Array) -> tuple[Array, NDArray[np.int64]]:
+def roots_of_inverses(matrices: Array) -> tuple[Array, Ints]:
     """Return F (C, P, P) with F F' = J^+ on the range of J, for nonnegative definite J (C, P, P), and the ranks of J.
 
     F'JF is the identity but for zeros in the columns of F that J has no rank for. The columns of J are

@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 import warnings
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
-from adfl_stats import diagnostics
-from adfl_stats._robust_scale import robust_scale
-from adfl_stats._validation import in_interval, listing, one_of, whole_number
-from adfl_stats.accuracy import NumericalError, consensus_error, numerical_error, yardstick_of
-from adfl_stats.attacks import Attack
-from adfl_stats.clustered import gather_clustered
-from adfl_stats.data import ClientData
-from adfl_stats.engine import Plan, Run
+from adfl_stats._arguments import in_interval, listing, one_of, whole_number
+from adfl_stats._threads import default_threads, one_blas_thread
+from adfl_stats._types import Mask
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.attacks import Attack
+from adfl_stats.engine.numerical_error import NumericalError, consensus_error, numerical_error, yardstick_of
+from adfl_stats.engine.overflow import overflowing_clients
+from adfl_stats.engine.problem import OVERFLOW_ADVICE, Problem, overflow_error
+from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.errors import ConditionWarning, ConvergenceWarning, NetworkWarning
-from adfl_stats.evaluation import evaluate
-from adfl_stats.evidence import gather_evidence
-from adfl_stats.families import Family, resolve_family
-from adfl_stats.fit import Fit, Start, goodness
+from adfl_stats.inference.client_record import record_clients
+from adfl_stats.inference.clustered import gather_clustered
+from adfl_stats.inference.evidence import gather_evidence
+from adfl_stats.inference.record import FitRecord, Start, goodness
+from adfl_stats.inference.results import Results
+from adfl_stats.losses import design_checks
+from adfl_stats.losses.evaluation import evaluate
+from adfl_stats.losses.families import Family, resolve_family
+from adfl_stats.losses.robust_scale import robust_scale
 from adfl_stats.methods import ADFL, DFL, Method, Outcome
-from adfl_stats.network import LEAST_INFLUENCE, Network
-from adfl_stats.overflow import overflowing_clients
-from adfl_stats.problem import OVERFLOW_ADVICE, Problem, overflow_error
-from adfl_stats.results import Results
+from adfl_stats.network.network import LEAST_INFLUENCE, Network
 from adfl_stats.theory.advice import Advice, advise_on
 from adfl_stats.theory.rates import Rates, rates_of
-from adfl_stats.trust import HETEROGENEITY, LEAST_FOR_SPREAD, has_known_dispersion, model_at, record_clients
+from adfl_stats.trust import HETEROGENEITY, LEAST_FOR_SPREAD, has_known_dispersion, model_at
 
 __all__ = ["DecentralizedGLM"]
 
@@ -89,13 +86,13 @@ class DecentralizedGLM:
         self.network = _matched(network, data)
         self.data, self.family = _with_family(data, family)
         with one_blas_thread():
-            found = diagnostics.survey(self.data)
-            diagnostics.check_design(self.data, found.gram)
+            found = design_checks.survey(self.data)
+            design_checks.check_design(self.data, found.gram)
             if self.family.name == "huber" and self.family.par == 0.0:
                 sigma = robust_scale(self.data)
                 self.family = replace(self.family, par=self.family.tuning * sigma)
-            diagnostics.warn_of_clients(self.data, self.family, found.extremes)
-            self._said = diagnostics.warn_of_copies(self.data, found.hashes)
+            design_checks.warn_of_clients(self.data, self.family, found.extremes)
+            self._said = design_checks.warn_of_copies(self.data, found.hashes)
         self._extremes = found.extremes
         self._said += self._warn_of_network()
 
@@ -130,7 +127,7 @@ class DecentralizedGLM:
         return [said]
 
     @cached_property
-    def _overflowing(self) -> NDArray[np.bool_]:
+    def _overflowing(self) -> Mask:
         """The clients whose numbers overflow where the others agree; found when they first matter."""
         return overflowing_clients(self._problem(self.network), self._extremes)
 
@@ -297,8 +294,8 @@ class DecentralizedGLM:
         if not isinstance(res, Results):
             raise TypeError(f"res is a {type(res).__name__}; pass the results of a fit of this model")
         with one_blas_thread():
-            data = self._without_overflow if res._fit.set_aside.any() else self.data
-            return rates_of(self._problem(self.network, data), res._fit)
+            data = self._without_overflow if res.record.set_aside.any() else self.data
+            return rates_of(self._problem(self.network, data), res.record)
 
     def advise(self, tolerance: float = 0.05, method: Method | None = None) -> Advice:
         """Recommend a step and a number of rounds, and say what holds them up and what a repair would save.
@@ -321,31 +318,7 @@ class DecentralizedGLM:
         return Problem(self.data if data is None else data, network, self.family, self.weighting, default_threads())
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """Return a context in which BLAS has one thread.
-
-    Its products are small here, where threads cost more than they bring; and their number would
-    change the last bits of the result.
-    """
-    return _blas().limit(limits=1, user_api="blas")
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """Return the handle of NumPy's and SciPy's BLAS, which are loaded by now; to look for them again takes 10 ms."""
-    return ThreadpoolController()
-
-
-def default_threads() -> int:
-    """Return the processors at hand, or one where this process or thread is itself a worker."""
-    inside = multiprocessing.parent_process() is not None
-    if inside or threading.current_thread() is not threading.main_thread():
-        return 1
-    affinity = getattr(os, "sched_getaffinity", None)
-    return min(8, len(affinity(0)) if affinity else os.cpu_count() or 1)
-
-
-def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: list[str]) -> Fit:
+def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: list[str]) -> FitRecord:
     """Evaluate the estimate once more over the data and put together what results need."""
     data, family, network = problem.data, problem.family, problem.network
     params, steps = outcome.theta.mean(axis=0), outcome.steps
@@ -375,7 +348,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
     )
     llf, deviance = goodness(data, family, params, steps.weights, found.scale)
     trace = pd.concat([pd.DataFrame(run.trace).assign(run=k) for k, run in enumerate(outcome.runs)], ignore_index=True)
-    return Fit(
+    return FitRecord(
         method=name,
         details=outcome.details
         | ({} if plan.attack is None else {"attack": type(plan.attack).__name__})

@@ -13,7 +13,7 @@ import statsmodels.api as sm
 from scipy import stats
 
 import adfl_stats as ad
-from adfl_stats.newton import local_estimate, pooled_estimate
+from adfl_stats.engine.pooled import local_estimate, pooled_estimate
 
 TRIM = 0.2
 LEVEL = 0.05

@@ -48,10 +48,10 @@ from client_rivals import RIVALS, local_fits
 from joblib import Parallel, delayed
 
 import adfl_stats as ad
-from adfl_stats.field_designs import CELLS, Cell, draw
-from adfl_stats.model import one_blas_thread
-from adfl_stats.moments import client_moments
-from adfl_stats.newton import pooled_estimate
+from adfl_stats._threads import one_blas_thread
+from adfl_stats.engine.pooled import pooled_estimate
+from adfl_stats.losses.client_sums import client_moments
+from adfl_stats.simulate.field_designs import CELLS, Cell, draw
 
 Q, WEIGHT, MOST_ZERO = 0.1, 0.1, 0.02
 SMALL = ("gaussian-tau1", "gaussian-tau1-flip", "binomial-tau0-flip", "poisson-nb", "gaussian-M10-tau0")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from adfl_stats.problem import Problem
+from adfl_stats.engine.problem import Problem
 
 Call = Callable[[], np.ndarray]
 

@@ -19,10 +19,10 @@ from report import Row, options_of, publish, row
 
 import adfl_stats as ad
 from adfl_stats import _kernels
-from adfl_stats.exchange import Exchange
-from adfl_stats.families import Family
-from adfl_stats.problem import Problem
-from adfl_stats.rules import Rule
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.round import Exchange
+from adfl_stats.engine.rules import Rule
+from adfl_stats.losses.families import Family
 
 M, P, STEP, ROUNDS = run.M, run.P, run.STEP, run.ROUNDS
 WANTED = {5: 3.0, 30: 1.5}

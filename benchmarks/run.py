@@ -32,10 +32,10 @@ from rivals import Call, pooled_glm, rivals_for
 
 import adfl_stats as ad
 from adfl_stats import _kernels
-from adfl_stats.families import Family
-from adfl_stats.limit import limits
-from adfl_stats.problem import Problem
-from adfl_stats.tuning import lambda_path
+from adfl_stats.engine.limit import limits
+from adfl_stats.engine.problem import Problem
+from adfl_stats.losses.families import Family
+from adfl_stats.methods.tuning import lambda_path
 
 M, N_ROWS, P, D, STEP, ROUNDS = 100, 100, 50, 5, 0.05, 200
 Section = Callable[[int], list[Row]]

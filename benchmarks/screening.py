@@ -32,7 +32,7 @@ import pandas as pd
 from scipy import stats
 
 import adfl_stats as ad
-from adfl_stats.moments import client_moments
+from adfl_stats.losses.client_sums import client_moments
 
 Q = 0.1
 

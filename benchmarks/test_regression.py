@@ -15,9 +15,9 @@ import pytest
 
 import adfl_stats as ad
 from adfl_stats import _kernels
-from adfl_stats.evaluation import evaluate, score_statistics
-from adfl_stats.families import Family
-from adfl_stats.problem import Problem
+from adfl_stats.engine.problem import Problem
+from adfl_stats.losses.evaluation import evaluate, score_statistics
+from adfl_stats.losses.families import Family
 
 pytest.importorskip("pytest_benchmark")
 

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import graphlib
 import inspect
 import subprocess
 import sys
@@ -13,63 +14,27 @@ import adfl_stats as ad
 
 ROOT = Path(ad.__file__).parent
 
-# A module imports only from lines above its own.
+# A room, or a module beside the rooms, imports only from lines above its own, and from itself.
 LAYERS = [
-    {"_kernels"},
-    {"errors", "_validation", "_algebra"},
-    {"_clients", "_formula", "_graph", "_network_input", "_products", "attacks", "corruptions", "rules"},
-    {"_balance", "_eigenvalues", "_network_files"},
-    {"_spectrum"},
-    {"network", "data", "families", "field_designs", "simulate"},
-    {"networks", "_batches", "_conversion", "_reference"},
-    {"_copies", "_parquet", "_robust_scale", "leverage", "moments"},
-    {"diagnostics"},
-    {"evaluation"},
-    {"problem", "evidence", "clustered"},
-    {"accuracy", "solutions"},
-    {"overflow", "suspicion", "trust.mixture", "trust.summaries"},
-    {"tuning", "trust.null", "trust.spread"},
-    {"trust.resampling", "trust.selection"},
-    {"trust.client_model", "trust.detection"},
-    {"trust.record"},
-    {"trust"},
-    {"exchange"},
+    {"_kernels", "_types", "errors"},
+    {"_algebra", "_arguments", "_threads"},
+    {"_client_sets"},
+    {"network", "data"},
+    {"losses"},
     {"engine"},
-    {"limit"},
-    {"methods._base", "fit", "newton"},
-    {"methods.dfl", "methods.bridge", "methods.clipped_gossip", "methods.geometric_median", "methods.pruning"},
-    {"methods.tracking", "methods.trimmed_scores", "methods.ubar", "methods.yardsticks"},
-    {"methods.adaptive", "methods.slbrn"},
-    {"methods", "theory.checks", "theory.bounds", "theory.truth", "theory.trace_rate"},
-    {"theory.constants", "theory.network_repairs"},
-    {"theory.conditions", "theory.network_report"},
-    {"theory.theorems"},
-    {"theory.audit", "theory.linearised"},
-    {"theory.contraction"},
-    {"theory.rates"},
-    {"theory.outlook"},
-    {"theory.advice"},
+    {"trust"},
+    {"methods"},
+    {"inference"},
     {"theory"},
-    {"heterogeneity", "inference", "oracle", "screening"},
-    {"contrasts", "prediction"},
-    {"results"},
-    {"model", "plots", "storage", "summary"},
-    {"starts", "study"},
+    {"model"},
+    {"report", "simulate"},
     {""},
-    {"cli_efficiency", "cli_network"},
     {"cli"},
 ]
-LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
-# Methods that hand over to a module above their own, and import it when they are called.
-UPWARD = {
-    ("data", "_conversion"),
-    ("data", "_parquet"),
-    ("heterogeneity", "plots"),
-    ("results", "storage"),
-    ("results", "summary"),
-    ("screening", "plots"),
-}
+# Methods of results that hand over to a room above their own, and import it when they are called.
+UPWARD = {("inference", "report"), ("inference", "theory")}
 
 
 def module_name(path):
@@ -93,7 +58,10 @@ def owner(dotted):
 
 
 def imports(tree):
-    """Yield (module of ours, whether inside a function) for every import in a module, wherever it stands."""
+    """Yield (module of ours, whether it waits for a call) for every import in a module; types alone do not count."""
+    for node in [node for node in ast.walk(tree) if isinstance(node, ast.If)]:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
     functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     inside = {id(node) for function in functions for node in ast.walk(function)}
     for node in ast.walk(tree):
@@ -109,15 +77,76 @@ def imports(tree):
                 yield found, id(node) in inside
 
 
-def test_every_module_has_a_layer():
-    assert set(LEVEL) == KNOWN, "a new module wants its place in LAYERS"
+def room(module):
+    """The first part of a module's name: the subpackage it lies in, or itself."""
+    return module.partition(".")[0]
+
+
+def test_every_room_has_a_level():
+    assert set(LEVEL) == {room(module) for module in KNOWN}, "a new room wants its place in LAYERS"
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_imports_point_down(module):
-    tree = ast.parse(MODULES[module].read_text())
-    upward = {(target, late) for target, late in imports(tree) if LEVEL[target] >= LEVEL[module]}
-    assert upward == {(target, True) for source, target in UPWARD if source == module}
+def test_imports_between_rooms_point_down(module):
+    own = room(module)
+    wanted = {(room(target), late) for target, late in imports(ast.parse(MODULES[module].read_text()))}
+    upward = {(target, late) for target, late in wanted if target != own and LEVEL[target] >= LEVEL[own]}
+    assert upward <= {(target, True) for source, target in UPWARD if source == own}
+
+
+def early_imports():
+    """The modules that each module imports when it is itself imported."""
+    return {
+        module: {target for target, late in imports(ast.parse(path.read_text())) if not late and target != module}
+        for module, path in MODULES.items()
+    }
+
+
+def test_no_module_imports_itself_by_a_detour():
+    graph = {module: targets & set(MODULES) for module, targets in early_imports().items() if module}
+    list(graphlib.TopologicalSorter(graph).static_order())
+
+
+def private_names(tree):
+    """Yield the names with a leading underscore that a module reads from something that is not its own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and not (
+            isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+        ):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (part for alias in node.names for part in (*node.module.split("."), alias.name))
+
+
+def defined_names(tree):
+    """Yield the names that a module gives to functions, classes, variables and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+SHARED = {module for module in KNOWN if module.startswith("_")} | {
+    "_replace",
+    "_asdict",
+    "_fields",
+    "_get_numeric_data",
+}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_an_underscore_means_private_to_the_room(module):
+    """A leading underscore at the package's root is private to the package, inside a room to the room."""
+    own = room(module)
+    neighbours = [path for name, path in MODULES.items() if room(name) == own]
+    known = {name for path in neighbours for name in defined_names(ast.parse(path.read_text()))}
+    known |= {path.stem for path in neighbours} | SHARED
+    used = {name for name in private_names(ast.parse(MODULES[module].read_text())) if name.startswith("_")}
+    foreign = {name for name in used - known if not (name.startswith("__") and name.endswith("__"))}
+    assert not foreign
 
 
 def test_walk_sees_every_form_of_import():
@@ -125,16 +154,16 @@ def test_walk_sees_every_form_of_import():
 import adfl_stats
 import adfl_stats.data
 import numpy
-from adfl_stats import ClientData, networks
+from adfl_stats import ClientData, simulate
 from adfl_stats.methods import ADFL
 from adfl_stats.methods.dfl import DFL
 if True:
-    from adfl_stats.engine import Plan
+    from adfl_stats.engine.rounds import Plan
 def late():
-    from adfl_stats.summary import summarize
+    from adfl_stats.report.summary import summarize
 """
-    early = ["", "data", "", "networks", "methods", "methods.dfl", "engine"]
-    assert sorted(imports(ast.parse(text))) == sorted([(name, False) for name in early] + [("summary", True)])
+    early = ["", "data", "", "simulate", "methods", "methods.dfl", "engine.rounds"]
+    assert sorted(imports(ast.parse(text))) == sorted([(name, False) for name in early] + [("report.summary", True)])
 
 
 # ------------------------------------------------------------------ documentation

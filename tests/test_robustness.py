@@ -167,7 +167,7 @@ def test_medians_have_no_standard_errors():
 
 def test_command_line_fit_is_the_librarys(tmp_path):
     """On a network where clients are not heard alike, so that balanced steps matter."""
-    from adfl_stats.cli import main
+    from adfl_stats.cli.main import main
 
     X, y, client = rows(M=8)
     pd.DataFrame({"y": y, "x": X[:, 1], "site": client}).to_csv(tmp_path / "data.csv", index=False)

@@ -6,12 +6,13 @@ from adfl_stats.methods.bridge import Bridge
 from adfl_stats.methods.clipped_gossip import ClippedGossip
 from adfl_stats.methods.dfl import DFL
 from adfl_stats.methods.geometric_median import GeometricMedian
+from adfl_stats.methods.local import Local
+from adfl_stats.methods.oracle import Oracle
 from adfl_stats.methods.pruning import IOS, NNA
 from adfl_stats.methods.slbrn import SLBRN
 from adfl_stats.methods.tracking import Extra, GradientTracking
 from adfl_stats.methods.trimmed_scores import TrimmedScores
 from adfl_stats.methods.ubar import UBAR
-from adfl_stats.methods.yardsticks import Local, Oracle
 
 __all__ = [
     "ADFL",

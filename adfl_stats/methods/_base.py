@@ -7,12 +7,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from adfl_stats._validation import float64_array, listing
-from adfl_stats.engine import Plan, Run, iterate
-from adfl_stats.exchange import Scheme
-from adfl_stats.problem import ClientSteps, Problem
+from adfl_stats._arguments import float64_array, listing
+from adfl_stats._types import Array
+from adfl_stats.engine.problem import ClientSteps, Problem
+from adfl_stats.engine.round import Scheme
+from adfl_stats.engine.rounds import Plan, Run, iterate
 from adfl_stats.trust import ClientModel
 
 __all__ = [
@@ -24,8 +24,6 @@ __all__ = [
     "one_way_pair",
     "run_scheme",
 ]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

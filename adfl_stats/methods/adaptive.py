@@ -8,18 +8,20 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from adfl_stats._validation import in_interval, listing, one_of, whole_number
-from adfl_stats.engine import Plan, Run
+from adfl_stats._arguments import in_interval, listing, one_of, whole_number
+from adfl_stats._types import Array
+from adfl_stats.engine.equations import weighted_solution
+from adfl_stats.engine.limit import settle
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.errors import ConvergenceWarning, SelectionWarning
-from adfl_stats.evaluation import majority_misfits, score_statistics
-from adfl_stats.limit import settle
+from adfl_stats.losses.evaluation import majority_misfits, score_statistics
 from adfl_stats.methods._base import Outcome, initial_estimates
 from adfl_stats.methods.trimmed_scores import TrimmedScores
-from adfl_stats.problem import Problem
-from adfl_stats.solutions import weighted_solution
-from adfl_stats.suspicion import (
+from adfl_stats.methods.tuning import GRID, LambdaPath, can_tune, lambda_path
+from adfl_stats.trust import ClientModel, fit_client_model
+from adfl_stats.trust.weights import (
     MEASURES,
     adaptive_weights,
     disputed,
@@ -27,12 +29,9 @@ from adfl_stats.suspicion import (
     suspicion_unit,
     suspicions,
 )
-from adfl_stats.trust import ClientModel, fit_client_model
-from adfl_stats.tuning import GRID, LambdaPath, can_tune, lambda_path
 
 __all__ = ["ADFL"]
 
-Array = NDArray[np.float64]
 
 # lambda in units of one over the median suspicion where the clients are too small to choose it by their rows.
 UNTUNED = 4.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from adfl_stats._validation import one_of, whole_number
-from adfl_stats.engine import Plan
-from adfl_stats.exchange import Scheme
+from adfl_stats._arguments import one_of, whole_number
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.round import Scheme
+from adfl_stats.engine.rounds import Plan
+from adfl_stats.engine.rules import Rule
 from adfl_stats.methods._base import Outcome, check_neighbours, run_scheme
-from adfl_stats.problem import Problem
-from adfl_stats.rules import Rule
 
 __all__ = ["Bridge"]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from adfl_stats._validation import float64_array, listing
-from adfl_stats.engine import Plan
-from adfl_stats.limit import settle
+from adfl_stats._arguments import float64_array, listing
+from adfl_stats._types import Array, Mask
+from adfl_stats.engine.limit import settle
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.rounds import Plan
 from adfl_stats.methods._base import Outcome, initial_estimates
-from adfl_stats.problem import Problem
 
 __all__ = ["DFL"]
 
@@ -44,7 +44,7 @@ class DFL:
         """Shown in summaries."""
         return "DFL" if self.weights is None else "weighted DFL"
 
-    def ignored(self, labels: pd.Index) -> NDArray[np.bool_]:
+    def ignored(self, labels: pd.Index) -> Mask:
         """Return the clients that are given no weight."""
         return client_weights(self.weights, labels) == 0.0
 
@@ -56,7 +56,7 @@ class DFL:
         return Outcome(run.theta, steps, [*runs, run], {**start, "balance": self.balance}, initial=theta)
 
 
-def client_weights(weights: Any, labels: pd.Index) -> NDArray[np.float64]:
+def client_weights(weights: Any, labels: pd.Index) -> Array:
     """Return one weight per client, in the order of `labels`."""
     if weights is None:
         return np.ones(len(labels))

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from adfl_stats._validation import in_interval, whole_number
-from adfl_stats.engine import Plan
-from adfl_stats.exchange import Scheme
+from adfl_stats._arguments import in_interval, whole_number
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.round import Scheme
+from adfl_stats.engine.rounds import Plan
+from adfl_stats.engine.rules import Rule
 from adfl_stats.methods._base import Outcome, run_scheme
-from adfl_stats.problem import Problem
-from adfl_stats.rules import Rule
 
 __all__ = ["GeometricMedian"]
 

@@ -6,20 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from adfl_stats._validation import in_interval, one_of, whole_number
-from adfl_stats.engine import Plan
+from adfl_stats._arguments import in_interval, one_of, whole_number
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
+from adfl_stats.engine.rounds import Plan
+from adfl_stats.engine.rules import Rule
 from adfl_stats.errors import DivergenceError
-from adfl_stats.exchange import Exchange, Scheme, Slope, Update
 from adfl_stats.methods._base import Outcome, check_neighbours, check_undirected, one_way_pair, run_scheme
 from adfl_stats.methods.tracking import tracked
-from adfl_stats.problem import Problem
-from adfl_stats.rules import Rule
 
 __all__ = ["SLBRN"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 from scipy.sparse.linalg import eigsh
 
-from adfl_stats.engine import Plan
-from adfl_stats.exchange import Exchange, Scheme, Slope, Update
+from adfl_stats._types import Array
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
+from adfl_stats.engine.rounds import Plan
 from adfl_stats.methods._base import Outcome, check_undirected, run_scheme
-from adfl_stats.problem import Problem
 
 __all__ = ["Extra", "GradientTracking", "tracked"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,21 +7,20 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adfl_stats._algebra import roots_of_inverses
-from adfl_stats._validation import whole_number
-from adfl_stats.engine import Plan, Run
-from adfl_stats.evaluation import majority_misfits
-from adfl_stats.limit import settle
+from adfl_stats._arguments import whole_number
+from adfl_stats._types import Array, Mask
+from adfl_stats.engine.equations import weighted_solutions
+from adfl_stats.engine.limit import settle
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.rounds import Plan, Run
+from adfl_stats.losses.evaluation import majority_misfits
 from adfl_stats.methods._base import Outcome, initial_estimates
-from adfl_stats.problem import Problem
-from adfl_stats.solutions import weighted_solutions
-from adfl_stats.suspicion import smallest_majority
+from adfl_stats.trust.weights import smallest_majority
 
 __all__ = ["TrimmedScores"]
 
-Array = NDArray[np.float64]
 
 # Concentration steps of all starts, and of the best few that go on.
 FIRST_STEPS, LAST_STEPS, BEST = 3, 20, 3
@@ -103,11 +102,11 @@ class Concentrated:
     """Estimates (R, P), the majorities that they come from (M, R), and how badly these suit them (R,)."""
 
     theta: Array
-    chosen: NDArray[np.bool_]
+    chosen: Mask
     misfit: Array
 
 
-def _random_sets(problem: Problem, count: int, size: int, seed: int) -> NDArray[np.bool_]:
+def _random_sets(problem: Problem, count: int, size: int, seed: int) -> Mask:
     """Return random sets of clients (M, count), each with rows enough for the parameters."""
     sets = np.zeros((problem.M, count), dtype=bool)
     for k in range(count):

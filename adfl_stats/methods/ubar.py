@@ -6,19 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from adfl_stats._validation import in_interval
-from adfl_stats.engine import Plan
-from adfl_stats.exchange import Exchange, Scheme, Slope, Update
+from adfl_stats._arguments import in_interval
+from adfl_stats._types import Array
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
+from adfl_stats.engine.rounds import Plan
+from adfl_stats.engine.rules import Rule
+from adfl_stats.losses.client_sums import linear_predictors
 from adfl_stats.methods._base import Outcome, check_neighbours, run_scheme
-from adfl_stats.moments import linear_predictors
-from adfl_stats.problem import Problem
-from adfl_stats.rules import Rule
 
 __all__ = ["UBAR"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,20 +9,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from adfl_stats._validation import in_interval
+from adfl_stats._arguments import in_interval
+from adfl_stats._types import Array
+from adfl_stats.engine.problem import Problem
 from adfl_stats.methods import ADFL, DFL
 from adfl_stats.methods.dfl import client_weights
-from adfl_stats.network import Network
-from adfl_stats.problem import Problem
+from adfl_stats.network.network import Network
 from adfl_stats.theory.checks import FAILS, INDICATIVE, Check, Report, decided
 from adfl_stats.theory.network_repairs import attempted
 from adfl_stats.theory.outlook import BIAS_SHARE, Outlook, outlook
 
 __all__ = ["Advice", "advise_on"]
 
-Array = NDArray[np.float64]
 
 NETWORK, DATA = "network", "data"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from adfl_stats.data import ClientData
-from adfl_stats.fit import Fit
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.inference.record import FitRecord
 from adfl_stats.theory.checks import Report
 from adfl_stats.theory.conditions import conditions, start_conditions
 from adfl_stats.theory.constants import Constants
@@ -14,12 +14,12 @@ from adfl_stats.theory.theorems import corollary1, proposition1, theorem1, theor
 __all__ = ["audit"]
 
 
-def audit(fit: Fit, data: ClientData | None = None, abnormal: Any = None, theta0: Any = None) -> Report:
+def audit(fit: FitRecord, data: ClientData | None = None, abnormal: Any = None, theta0: Any = None) -> Report:
     """Return Conditions 1 to 7, Theorems 1 to 3, Proposition 1 and Corollary 1 as a report.
 
     Parameters
     ----------
-    fit : Fit
+    fit : FitRecord
         What `Results` hold.
     data : ClientData, optional
         Makes gradients at `theta0` exact.

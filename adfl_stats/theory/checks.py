@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from adfl_stats._validation import one_of
+from adfl_stats._arguments import one_of
 
 __all__ = ["FAILS", "HOLDS", "INDICATIVE", "STATUSES", "UNKNOWN", "Check", "Report", "decided", "factor_text", "number"]
 

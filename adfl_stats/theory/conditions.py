@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from adfl_stats._validation import listing
+from adfl_stats._arguments import listing
 from adfl_stats.theory.checks import FAILS, HOLDS, INDICATIVE, UNKNOWN, Check, decided, number
 from adfl_stats.theory.constants import Constants
 

@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-from adfl_stats._clients import abnormal_mask
-from adfl_stats.accuracy import sandwich
-from adfl_stats.data import ClientData
-from adfl_stats.evaluation import client_gradients
-from adfl_stats.fit import Fit
+from adfl_stats._client_sets import abnormal_mask
+from adfl_stats._types import Array, Mask
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.numerical_error import sandwich
+from adfl_stats.inference.record import FitRecord
+from adfl_stats.losses.evaluation import client_gradients
 from adfl_stats.theory.bounds import contraction
 from adfl_stats.theory.truth import true_parameter
 
 __all__ = ["Constants"]
 
-Array = NDArray[np.float64]
 
 # The norm behind rho comes out of linear algebra; networks that never mix must not pass by its rounding.
 ROUNDING = 1e-12
@@ -98,7 +97,7 @@ class Constants:
     P: int
     N: float
     n: float
-    abnormal: NDArray[np.bool_]
+    abnormal: Mask
     abnormal_given: bool
     theta0_given: bool
     exact: bool
@@ -151,12 +150,12 @@ class Constants:
         return math.hypot(math.sqrt(self.variance), self.pooled_bias)
 
     @classmethod
-    def of(cls, fit: Fit, data: ClientData | None = None, abnormal: Any = None, theta0: Any = None) -> Constants:
+    def of(cls, fit: FitRecord, data: ClientData | None = None, abnormal: Any = None, theta0: Any = None) -> Constants:
         """Estimate the constants.
 
         Parameters
         ----------
-        fit : Fit
+        fit : FitRecord
             What `Results` hold.
         data : ClientData, optional
             With it flat_m at a given `theta0` is exact; else it is linearised at the estimate.
@@ -221,12 +220,12 @@ class Constants:
         )
 
 
-def _degenerate(fit: Fit) -> NDArray[np.bool_]:
+def _degenerate(fit: FitRecord) -> Mask:
     """Return the clients that know nothing of some direction; the units of the columns do not matter."""
     return fit.evaluation.ranks < len(fit.names)
 
 
-def _lambda_min(fit: Fit) -> float:
+def _lambda_min(fit: FitRecord) -> float:
     """Return the smallest curvature of any client; what rounding may have made counts as zero."""
     found = fit.evaluation
     lost = found.least_curvature <= np.finfo(np.float64).eps * len(fit.names) * found.most_curvature
@@ -235,20 +234,20 @@ def _lambda_min(fit: Fit) -> float:
     return 0.0 if (_degenerate(fit) | lost)[known].any() else float(found.least_curvature[known].min())
 
 
-def _step_range(fit: Fit, curvatures: Array) -> tuple[float, float]:
+def _step_range(fit: FitRecord, curvatures: Array) -> tuple[float, float]:
     """Return the smallest and largest step over directions, in the paper's coordinates."""
     if not fit.preconditioned:
         return fit.step, fit.step
     return fit.step / float(curvatures[-1]), fit.step / float(curvatures[0])
 
 
-def _phases(fit: Fit, scale: float) -> tuple[list[float], list[float]]:
+def _phases(fit: FitRecord, scale: float) -> tuple[list[float], list[float]]:
     """Return steps and rounds of the phases of the last run, from its trace."""
     last = fit.trace[fit.trace["run"] == fit.trace["run"].max()]
     return (last["step"] * scale).tolist(), np.diff(last["round"], prepend=0).tolist()
 
 
-def _suspicion_unit(fit: Fit, n: float, curvature: float) -> float:
+def _suspicion_unit(fit: FitRecord, n: float, curvature: float) -> float:
     """Return what a unit of gradient norm is worth in the unit that lambda multiplies.
 
     A root score statistic (n g' H^-1 g / phi)^1/2 is about (n / (phi h))^1/2 ||g||, h the mean curvature.
@@ -260,7 +259,7 @@ def _suspicion_unit(fit: Fit, n: float, curvature: float) -> float:
 
 
 def _abnormal_gradients(
-    fit: Fit, data: ClientData | None, mask: NDArray[np.bool_], truth: Array | None, pooled: Array
+    fit: FitRecord, data: ClientData | None, mask: Mask, truth: Array | None, pooled: Array
 ) -> dict[str, Any]:
     """Return what is said of flat_m = E_m grad l(theta_0) over the abnormal clients."""
     found = fit.evaluation
@@ -294,7 +293,7 @@ def _abnormal_gradients(
     }
 
 
-def _start_distance(fit: Fit, params: Array, truth: Array | None, variance: float) -> float:
+def _start_distance(fit: FitRecord, params: Array, truth: Array | None, variance: float) -> float:
     """Return the distance of the mean initial estimate from theta_0.
 
     The estimate is close to the start it came from; where it stands in for theta_0, its own error counts too.

@@ -17,12 +17,18 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from adfl_stats import _kernels
-from adfl_stats.limit import after_rounds, curvature_products, gmres, limit_preconditioner, limits, network_solver
-from adfl_stats.problem import ClientSteps, Problem
+from adfl_stats._types import Array
+from adfl_stats.engine.limit import (
+    after_rounds,
+    curvature_products,
+    gmres,
+    limit_preconditioner,
+    limits,
+    network_solver,
+)
+from adfl_stats.engine.problem import ClientSteps, Problem
 
 __all__ = ["Linearised"]
-
-Array = NDArray[np.float64]
 
 
 class Linearised:

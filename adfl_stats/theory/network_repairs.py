@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pandas as pd
 
-from adfl_stats import _eigenvalues, _spectrum
-from adfl_stats._balance import ImpossibleRepairError
-from adfl_stats._products import Products
-from adfl_stats._validation import listing
-from adfl_stats.network import SE_ROUNDING, Network
+from adfl_stats._arguments import listing
+from adfl_stats.network import eigenvalues, spectrum
+from adfl_stats.network.balance import ImpossibleRepairError
+from adfl_stats.network.network import SE_ROUNDING, Network
+from adfl_stats.network.products import Products
 from adfl_stats.theory.checks import FAILS, HOLDS, factor_text, number
 
 __all__ = ["attempted", "repair_advice", "repair_table"]
@@ -32,9 +32,9 @@ def repair_table(net: Network) -> pd.DataFrame:
     of repairs are accurate to some four digits, which is enough to rank them. A repair that the edges do not
     allow has a note that says why, and no numbers.
     """
-    second, se = net._second_eigenvalue, net.se
+    second, se = net.second_eigenvalue_estimate, net.se
     rows: dict[str, list[object]] = {
-        AS_IS: [net._mixing.value + se, se, second.value, net.n_edges, _doubt(net._mixing, second)]
+        AS_IS: [net.mixing_estimate.value + se, se, second.value, net.n_edges, _doubt(net.mixing_estimate, second)]
     }
     # First, as the products that they share need not outlive them.
     own = _of_own_products(net)
@@ -68,9 +68,9 @@ def _repaired(net: Network) -> Iterator[tuple[str, Network | str]]:
 
 def _of_own_products(net: Network) -> dict[str, list[object]]:
     """Return the rows of lazy(0.5) and gossip(2), whose products are products with the network's own W."""
-    products, second = net._products, net._second_eigenvalue
+    products, second = net.products, net.second_eigenvalue_estimate
     lazily = _row(net, net.lazy(0.5), products.lazy(0.5))
-    double = _spectrum.mixing_norm(net.W, power=2, rough=True, products=products)
+    double = spectrum.mixing_norm(net.W, power=2, rough=True, products=products)
     excess = products.twice().backward(np.ones(net.n_clients)) - 1.0
     se = float(np.sqrt(np.mean(excess**2)))
     se = se if se > SE_ROUNDING else 0.0
@@ -92,23 +92,23 @@ def _without_numbers(note: str) -> list[object]:
 def _row(net: Network, repaired: Network, lazily: Products | None = None) -> list[object]:
     """Return the numbers of a repaired network; for the lazy one, products with the network's own W serve."""
     balanced, W = repaired.is_doubly_stochastic, repaired.W
-    large = repaired.n_clients > _eigenvalues.DENSE
+    large = repaired.n_clients > eigenvalues.DENSE
     symmetric = large and balanced and abs(W - W.T).max() < 1e-10
     products = Products.of(W, np.ones(net.n_clients)) if symmetric else lazily
-    mixing = _spectrum.mixing_norm(W, balanced=balanced, rough=True, products=products)
-    right = net._second_eigenvalue.right
-    if lazily is not None and right is not None and not net._second_eigenvalue.trouble:
+    mixing = spectrum.mixing_norm(W, balanced=balanced, rough=True, products=products)
+    right = net.second_eigenvalue_estimate.right
+    if lazily is not None and right is not None and not net.second_eigenvalue_estimate.trouble:
         # Eigenvalues move to (1 + lambda)/2; none is negative then, so that the largest stays the largest.
-        second = _eigenvalues.Estimate((1.0 + right) / 2.0)
+        second = eigenvalues.Estimate((1.0 + right) / 2.0)
     elif symmetric:
-        second = _eigenvalues.Estimate(math.sqrt(mixing.value), mixing.trouble)
+        second = eigenvalues.Estimate(math.sqrt(mixing.value), mixing.trouble)
     else:
-        second = _eigenvalues.second_modulus(W, *repaired._classes, rough=True)
+        second = eigenvalues.second_modulus(W, *repaired.communicating_classes, rough=True)
     se = repaired.se
     return [mixing.value + se, se, second.value, repaired.n_edges, _doubt(mixing, second)]
 
 
-def _doubt(mixing: _eigenvalues.Estimate, second: _eigenvalues.Estimate) -> str:
+def _doubt(mixing: eigenvalues.Estimate, second: eigenvalues.Estimate) -> str:
     doubts = ["rho at least"] if mixing.trouble else []
     return "; ".join([*doubts, "eigenvalue about"] if second.trouble else doubts)
 
@@ -120,7 +120,7 @@ def repair_advice(net: Network, table: pd.DataFrame, condition_5: str) -> tuple[
     """Return what to do, most urgent first; `condition_5` is the status of the check on rho."""
     advice = [*_about_groups(net), *_about_period(net)]
     table = table[table["rho"].notna()]
-    if int(net._classes[1].sum()) == 1:
+    if int(net.communicating_classes[1].sum()) == 1:
         advice.append(_best_change(table, condition_5))
     if table["rho"].loc[AS_IS] > NOTHING:
         advice.append(_before_and_after(table))

@@ -7,11 +7,11 @@ import warnings
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from adfl_stats import _graph
-from adfl_stats._validation import listing
-from adfl_stats.network import Network
+from adfl_stats._arguments import listing
+from adfl_stats._types import Ints
+from adfl_stats.network import structure
+from adfl_stats.network.network import Network
 from adfl_stats.theory.checks import FAILS, HOLDS, INDICATIVE, UNKNOWN, Check, Report, decided
 from adfl_stats.theory.network_repairs import repair_advice, repair_table
 
@@ -77,10 +77,10 @@ def check_network(net: Network) -> Report:
 
 
 def _condition_5(net: Network) -> list[Check]:
-    mixing, se = net._mixing, net.se
+    mixing, se = net.mixing_estimate, net.se
     rho = mixing.value + se
     if net.is_doubly_stochastic:
-        below_1 = below_1_all = decided(_graph.rows_overlap(net.W))
+        below_1 = below_1_all = decided(structure.rows_overlap(net.W))
         balance = "W is doubly stochastic."
     else:
         below_1 = _below_1(mixing.value, bool(mixing.trouble))
@@ -135,8 +135,8 @@ def _rho_note(net: Network, status: str) -> str:
 
 
 def _eigenvalue(net: Network) -> list[Check]:
-    found = net._second_eigenvalue
-    settles = int(net._classes[1].sum()) == 1 and net.period == 1
+    found = net.second_eigenvalue_estimate
+    settles = int(net.communicating_classes[1].sum()) == 1 and net.period == 1
     status = UNKNOWN if found.trouble else decided(settles)
     note = "Of all eigenvalues of W but one 1; disagreement shrinks by this factor a round in the long run."
     if found.trouble:
@@ -162,7 +162,7 @@ def mixing_time(modulus: float) -> float:
 
 def _structure(net: Network) -> list[Check]:
     groups = net.closed_groups
-    parts = len(net._classes[1])
+    parts = len(net.communicating_classes[1])
     within = sum(map(len, groups))
     connected = "Everybody reaches everybody." if parts == 1 else f"There are {parts} strongly connected parts."
     if len(groups) == 1 and within < net.n_clients:
@@ -176,7 +176,7 @@ def _structure(net: Network) -> list[Check]:
     if alone and net.n_clients > 1:
         closed += f" Absorbing, as they listen to nobody but themselves: {listing(alone)}."
     period = net.period
-    excess = float(np.abs(net._column_excess).max())
+    excess = float(np.abs(net.column_excess).max())
     beat = "" if period == 1 else f"Estimates travel in step and come back every {period} rounds; net.lazy() cures it."
     return [
         Check("strongly connected", "Section 3.2", float(parts == 1), "1 (yes)", decided(parts == 1), connected),
@@ -251,7 +251,7 @@ def _influence(net: Network, trouble: str) -> list[Check]:
 # ---------------------------------------------------------------------- neighbourhoods
 
 
-def _tolerances(net: Network) -> dict[str, NDArray[np.int64]]:
+def _tolerances(net: Network) -> dict[str, Ints]:
     """Return how many bad neighbours each client can stand under the rules of BRIDGE.
 
     The median over the client and its d in-neighbours needs a good majority of the d + 1 values; the trimmed

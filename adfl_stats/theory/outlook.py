@@ -7,18 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from adfl_stats.accuracy import Yardstick, consensus_error, numerical_error, yardstick
-from adfl_stats.engine import safe_step
-from adfl_stats.problem import ClientSteps, Problem
-from adfl_stats.solutions import weighted_solution
+from adfl_stats._types import Array
+from adfl_stats.engine.equations import weighted_solution
+from adfl_stats.engine.numerical_error import Yardstick, consensus_error, numerical_error, yardstick
+from adfl_stats.engine.problem import ClientSteps, Problem
+from adfl_stats.engine.rounds import safe_step
 from adfl_stats.theory.linearised import Linearised
 from adfl_stats.theory.rates import plain_solution
 
 __all__ = ["BIAS_SHARE", "ROUNDS_SHARE", "Outlook", "outlook"]
 
-Array = NDArray[np.float64]
 
 # How the tolerance is shared between the step's bias, which no round removes, and what rounds leave.
 BIAS_SHARE, ROUNDS_SHARE = 0.8, 0.2
@@ -86,7 +85,7 @@ def outlook(problem: Problem, steps: ClientSteps, tolerance: float, *, precondit
     # With W = 11'/M the clients would differ by this step of theirs alone.
     own = iteration.own_step()
     # An estimate serves: the number is only compared with another.
-    second = problem.network._second_eigenvalue.value
+    second = problem.network.second_eigenvalue_estimate.value
     pace = iteration.step * float(np.linalg.eigvals(iteration.mean_curvature).real.min())
     return Outlook(
         step=iteration.step,

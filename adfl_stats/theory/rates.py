@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from adfl_stats._validation import in_interval, one_of
-from adfl_stats.accuracy import yardstick
-from adfl_stats.evaluation import client_gradients
-from adfl_stats.fit import Fit
-from adfl_stats.network import Network
-from adfl_stats.problem import ClientSteps, Problem
-from adfl_stats.solutions import weighted_solution
+from adfl_stats._arguments import in_interval, one_of
+from adfl_stats._types import Array
+from adfl_stats.engine.equations import weighted_solution
+from adfl_stats.engine.numerical_error import yardstick
+from adfl_stats.engine.problem import ClientSteps, Problem
+from adfl_stats.inference.record import FitRecord
+from adfl_stats.losses.evaluation import client_gradients
+from adfl_stats.network.network import Network
 from adfl_stats.theory.bounds import dfl_floor, dfl_rate
 from adfl_stats.theory.checks import factor_text, number
 from adfl_stats.theory.contraction import Factor, spectral_radius
@@ -24,7 +24,6 @@ from adfl_stats.theory.trace_rate import observed_factor
 
 __all__ = ["Rates", "rates_of"]
 
-Array = NDArray[np.float64]
 
 # Distances to the limit are followed until this share of the first is left, over at most so many rounds.
 SHOWN, MOST_ROUNDS, POINTS = 1e-6, 3000, 150
@@ -133,14 +132,14 @@ class Rates:
     __repr__ = __str__
 
 
-def rates_of(problem: Problem, fit: Fit) -> Rates:
+def rates_of(problem: Problem, fit: FitRecord) -> Rates:
     """Measure the rates of a fit by DFL, weighted DFL or aDFL.
 
     Parameters
     ----------
     problem : Problem
         What was fitted.
-    fit : Fit
+    fit : FitRecord
         What `Results` hold.
     """
     steps = _steps_of(problem, fit)
@@ -172,7 +171,7 @@ def rates_of(problem: Problem, fit: Fit) -> Rates:
     )
 
 
-def _steps_of(problem: Problem, fit: Fit) -> ClientSteps:
+def _steps_of(problem: Problem, fit: FitRecord) -> ClientSteps:
     """Return trust and steps of the fit's last stage, after a check that it is a fit of this problem."""
     if not fit.weighted:
         under = " under attack" if "attack" in fit.details else ""
@@ -210,7 +209,7 @@ def _same_weights(one: Network, other: Network) -> bool:
     )
 
 
-def _same_gradients(problem: Problem, fit: Fit) -> bool:
+def _same_gradients(problem: Problem, fit: FitRecord) -> bool:
     """Return whether the data have the gradients at the estimate that the fit found there, up to rounding."""
     params = fit.theta.mean(axis=0)
     stored = fit.evaluation.gradients

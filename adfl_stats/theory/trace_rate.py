@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from adfl_stats.fit import Fit
+from adfl_stats.inference.record import FitRecord
 
 __all__ = ["Observed", "observed_factor"]
 
@@ -36,7 +36,7 @@ class Observed:
     note: str
 
 
-def observed_factor(fit: Fit) -> Observed:
+def observed_factor(fit: FitRecord) -> Observed:
     """Fit a geometric sequence to the moves of the longest phase of constant step in the last run.
 
     Only the last run has the final weights. Where `fit` cuts the step, its last phase often has one line of

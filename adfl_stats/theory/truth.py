@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from adfl_stats._validation import finite_float64, listing
+from adfl_stats._arguments import finite_float64, listing
+from adfl_stats._types import Array
 
 __all__ = ["true_parameter"]
 
 
-def true_parameter(theta0: Any, names: list[str]) -> NDArray[np.float64]:
+def true_parameter(theta0: Any, names: list[str]) -> Array:
     """Return theta0 as an array in the order of the coefficients; a Series or a dict is matched by name."""
     if isinstance(theta0, Mapping):
         theta0 = pd.Series(theta0)

@@ -6,7 +6,6 @@ varies, `mixture` and `spread` fit the model, `selection` chooses its parts, and
 
 from adfl_stats.trust.client_model import HETEROGENEITY, ClientModel, fit_client_model, model_at
 from adfl_stats.trust.detection import detectable_shift
-from adfl_stats.trust.record import ClientRecord, record_clients
 from adfl_stats.trust.selection import LEAST_FOR_SPREAD
 from adfl_stats.trust.summaries import has_known_dispersion
 
@@ -14,10 +13,8 @@ __all__ = [
     "HETEROGENEITY",
     "LEAST_FOR_SPREAD",
     "ClientModel",
-    "ClientRecord",
     "detectable_shift",
     "fit_client_model",
     "has_known_dispersion",
     "model_at",
-    "record_clients",
 ]

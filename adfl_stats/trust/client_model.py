@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-from adfl_stats.evaluation import rounding_variance
-from adfl_stats.problem import Problem
-from adfl_stats.solutions import weighted_solution
+from adfl_stats._types import Array, Ints, Mask
+from adfl_stats.engine.equations import weighted_solution
+from adfl_stats.engine.problem import Problem
+from adfl_stats.losses.evaluation import rounding_variance
 from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores, standardising
 from adfl_stats.trust.null import Null, calibrate
 from adfl_stats.trust.resampling import resampled_scores
@@ -26,7 +26,6 @@ from adfl_stats.trust.summaries import Summaries, has_known_dispersion, summaris
 
 __all__ = ["HETEROGENEITY", "ClientModel", "fit_client_model", "model_at"]
 
-Array = NDArray[np.float64]
 
 HETEROGENEITY = ("auto", "none", "estimate", "intercept")
 # Passes over the data; in the Gaussian model one serves them all.
@@ -116,7 +115,7 @@ class ClientModel:
         heard = self.summaries.ranks > 0
         return _cochran(self.scores.of(self.probabilities[heard, 0] > 0.5))
 
-    def information_lost(self, aside: NDArray[np.bool_]) -> Array:
+    def information_lost(self, aside: Mask) -> Array:
         """Return the share of the information about each coefficient (P,), others given, that some clients hold."""
         heard = self.summaries.ranks > 0
         known = np.diagonal(self.scores.information, axis1=1, axis2=2)
@@ -196,7 +195,7 @@ def model_at(problem: Problem, theta: Array, weights: Array, heterogeneity: str 
     return _assembled(theta, posterior, candidates, null, summaries, scores, units)
 
 
-def _only(problem: Problem, heterogeneity: str) -> NDArray[np.int64] | None:
+def _only(problem: Problem, heterogeneity: str) -> Ints | None:
     """Return the coefficients that clients may differ in; None for all."""
     if heterogeneity != "intercept":
         return None
@@ -208,7 +207,7 @@ def _only(problem: Problem, heterogeneity: str) -> NDArray[np.int64] | None:
     return np.arange(problem.family.outputs) * problem.p + constant[0]
 
 
-def _posterior(problem: Problem, summaries: Summaries, heard: NDArray[np.bool_], candidates: list[Candidate]) -> Array:
+def _posterior(problem: Problem, summaries: Summaries, heard: Mask, candidates: list[Candidate]) -> Array:
     """Return the probabilities of all clients (M, 3), those without a score included."""
     # A client that says nothing does not speak against itself either.
     lost = summaries.lost | ~problem.data.counted
@@ -244,7 +243,7 @@ def _assembled(
     )
 
 
-def _null(problem: Problem, summaries: Summaries, normal: NDArray[np.bool_]) -> Null:
+def _null(problem: Problem, summaries: Summaries, normal: Mask) -> Null:
     """Calibrate, with what the family says of the dispersion."""
     data, family = problem.data, problem.family
     least = 0.0 if family.estimates_scale else 1.0
@@ -254,7 +253,7 @@ def _null(problem: Problem, summaries: Summaries, normal: NDArray[np.bool_]) -> 
     return calibrate(summaries, normal, known=has_known_dispersion(data, family), least=least, floor=floor)
 
 
-def _resampler(problem: Problem, theta: Array, summaries: Summaries, null: Null, normal: NDArray[np.bool_]) -> Resample:
+def _resampler(problem: Problem, theta: Array, summaries: Summaries, null: Null, normal: Mask) -> Resample:
     """Return how to draw scores of normal clients."""
 
     def resample(spread: Array, count: int) -> Iterator[ClientScores] | None:
@@ -283,7 +282,7 @@ def _cochran(scores: ClientScores) -> list[float]:
 
 
 def _rescored(
-    scores: ClientScores, summaries: Summaries, null: Null, units: Array, heard: NDArray[np.bool_], drawn: Array
+    scores: ClientScores, summaries: Summaries, null: Null, units: Array, heard: Mask, drawn: Array
 ) -> ClientScores:
     """Return the clients' scores with others (M, P) in the place of their own; the information is the same."""
     z = drawn[heard] / np.sqrt(null.dispersions[heard])[:, None]
@@ -302,9 +301,7 @@ def _traces(matrices: Array, standard: Array) -> Array:
     return np.asarray(np.einsum("mij,ik,jk->m", matrices, standard, standard, optimize=True))
 
 
-def client_scores(
-    summaries: Summaries, null: Null, units: Array | None = None
-) -> tuple[ClientScores, Array, NDArray[np.bool_]]:
+def client_scores(summaries: Summaries, null: Null, units: Array | None = None) -> tuple[ClientScores, Array, Mask]:
     """Return the scores of the clients that have one, per unit of noise, the coefficients' units and the clients."""
     heard = summaries.ranks > 0
     P = summaries.scores.shape[1]

@@ -17,8 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
+
+from adfl_stats._types import Array, Mask
 
 __all__ = [
     "COHERENT",
@@ -34,7 +35,6 @@ __all__ = [
     "standardising",
 ]
 
-Array = NDArray[np.float64]
 
 NORMAL, COHERENT, GROSS = 0, 1, slice(2, None)
 # Variances of gross clients, in units of a normal client's. Smaller ones would take heavy tails for gross clients.
@@ -90,7 +90,7 @@ class ClientScores:
         """Number of coefficients."""
         return self.slopes.shape[1]
 
-    def of(self, clients: NDArray[np.bool_]) -> ClientScores:
+    def of(self, clients: Mask) -> ClientScores:
         """Return the scores of some clients."""
         return ClientScores(*(getattr(self, part.name)[clients] for part in fields(self)))
 

@@ -19,14 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
+from adfl_stats._types import Array, Mask
 from adfl_stats.trust.summaries import Summaries
 
 __all__ = ["Null", "calibrate"]
 
-Array = NDArray[np.float64]
 
 # Quartiles of fewer noise levels say nothing of their spread.
 LEAST_CLIENTS = 8
@@ -69,9 +68,7 @@ class Null:
     shape: Array
 
 
-def calibrate(
-    summaries: Summaries, normal: NDArray[np.bool_], *, known: bool, least: float, floor: float = 0.0
-) -> Null:
+def calibrate(summaries: Summaries, normal: Mask, *, known: bool, least: float, floor: float = 0.0) -> Null:
     """Find noise levels, kurtosis and degrees of freedom.
 
     Parameters
@@ -158,7 +155,7 @@ def _prior(levels: Array, df: Array) -> tuple[float, float]:
     return float(np.exp(middle + special.digamma(prior / 2.0) - np.log(prior / 2.0))), prior
 
 
-def _kurtosis(summaries: Summaries, normal: NDArray[np.bool_], levels: Array) -> float:
+def _kurtosis(summaries: Summaries, normal: Mask, levels: Array) -> float:
     """Return the excess kurtosis of the rows' scores over the normal clients; light tails are not counted on."""
     # Squares of tiny levels would underflow.
     use = normal & (levels > 1e-150) & np.isfinite(summaries.peaks) & np.isfinite(summaries.own_peaks)

@@ -9,17 +9,16 @@ from the model, other responses get residuals drawn from those of the normal cli
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from adfl_stats._batches import batches
-from adfl_stats.moments import linear_predictor, own_predictor, scaled
-from adfl_stats.problem import Problem
+from adfl_stats._types import Array, Mask
+from adfl_stats.data.batches import batches
+from adfl_stats.engine.problem import Problem
+from adfl_stats.losses.client_sums import linear_predictor, own_predictor, scaled
 from adfl_stats.trust.null import Null
 from adfl_stats.trust.summaries import Summaries, has_known_dispersion
 
 __all__ = ["resampled_scores"]
 
-Array = NDArray[np.float64]
 
 # More rows than this are not resampled; nor is there a need, for scores of so many rows are nearly normal.
 MOST_ROWS = 2_000_000
@@ -33,7 +32,7 @@ def resampled_scores(
     summaries: Summaries,
     null: Null,
     spread: Array,
-    normal: NDArray[np.bool_],
+    normal: Mask,
     count: int,
 ) -> Array | None:
     """Return `count` sets of whitened scores (count, M, P) of clients that are all normal, None where rows are many.
@@ -95,7 +94,7 @@ def _labels(mean: Array, rng: np.random.Generator) -> Array:
     return np.asarray((rng.random((len(mean), 1)) > np.cumsum(mean, axis=1)[:, :-1]).sum(axis=1), dtype=np.float64)
 
 
-def _residuals(problem: Problem, theta: Array, summaries: Summaries, null: Null, normal: NDArray[np.bool_]) -> Array:
+def _residuals(problem: Problem, theta: Array, summaries: Summaries, null: Null, normal: Mask) -> Array:
     """Return residuals of the normal clients' rows about their own estimates, per unit of noise, with mean zero."""
     data, family = problem.data, problem.family
     deviation = np.zeros((problem.M, problem.P))

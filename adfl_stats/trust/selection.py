@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
+from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.trust.mixture import (
     GROSS,
     NORMAL,
@@ -32,7 +32,6 @@ from adfl_stats.trust.spread import Spread, excess, fit_spread, next_direction
 
 __all__ = ["Candidate", "choose"]
 
-Array = NDArray[np.float64]
 Resample: TypeAlias = Callable[[Array, int], Iterator[ClientScores] | None]
 
 # Twice the gain in log-likelihood that makes gross clients believable: beyond what chance and heavy tails bring.
@@ -163,7 +162,7 @@ def choose(
     resample: Resample,
     *,
     hasty: bool = False,
-    only: NDArray[np.int64] | None = None,
+    only: Ints | None = None,
 ) -> list[Candidate]:
     """Fit models of clients and return them, the best first.
 
@@ -212,7 +211,7 @@ def _chosen_on_some(
     resample: Resample,
     *,
     hasty: bool,
-    only: NDArray[np.int64] | None,
+    only: Ints | None,
 ) -> list[Candidate]:
     """Choose the model on some of many clients, and fit the best of its kind to all, with the spread found on some."""
     some = _some(scores)
@@ -228,7 +227,7 @@ def _chosen_on_some(
     return sorted(whole, key=lambda one: one.criterion)
 
 
-def _some(scores: ClientScores) -> NDArray[np.bool_]:
+def _some(scores: ClientScores) -> Mask:
     """Return MANY of the clients, drawn by the last digits of their own numbers: their order does not matter."""
     digits = np.modf(1e6 * scores.squares)[0]
     some = np.zeros(scores.M, dtype=bool)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from adfl_stats._types import Array, Ints
 from adfl_stats.trust.mixture import NORMAL, ClientScores, Runs, pass_over, standardising
 
 __all__ = ["Spread", "excess", "fit_spread", "next_direction"]
 
-Array = NDArray[np.float64]
 
 MOST_STEPS = 100
 SMALL_GAIN = 0.02
@@ -34,12 +33,12 @@ class Spread:
     """
 
     variances: Array
-    active: NDArray[np.int64]
+    active: Ints
     directions: Array
     common: bool = False
 
     @classmethod
-    def of(cls, scores: ClientScores, active: NDArray[np.int64], *, common: bool = False) -> Spread:
+    def of(cls, scores: ClientScores, active: Ints, *, common: bool = False) -> Spread:
         """Return a spread to begin with: the variances of the active coefficients between the clients' own estimates.
 
         By the median of their squares, less the sampling variance, and at least half of that of a typical client. EM

@@ -11,17 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adfl_stats._algebra import roots_of_inverses
-from adfl_stats._batches import Batch, whole_clients
-from adfl_stats.data import ClientData
-from adfl_stats.families import Family
-from adfl_stats.moments import moments, own_predictor, scaled
+from adfl_stats._types import Array, Ints, Mask
+from adfl_stats.data.batches import Batch, whole_clients
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.losses.client_sums import moments, own_predictor, scaled
+from adfl_stats.losses.families import Family
 
 __all__ = ["Summaries", "has_known_dispersion", "summarise"]
 
-Array = NDArray[np.float64]
 
 # Scoring steps to a client's own estimate beyond the first; the root mean square change of the linear predictor, in
 # standard deviations of a row, that one may make.
@@ -68,8 +67,8 @@ class Summaries:
 
     scores: Array
     factors: Array
-    ranks: NDArray[np.int64]
-    lost: NDArray[np.bool_]
+    ranks: Ints
+    lost: Mask
     sizes: Array
     residuals: Array
     dispersions: Array
@@ -90,7 +89,7 @@ def has_known_dispersion(data: ClientData, family: Family) -> bool:
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-def summarise(data: ClientData, family: Family, theta: Array, counted: NDArray[np.bool_] | None = None) -> Summaries:
+def summarise(data: ClientData, family: Family, theta: Array, counted: Mask | None = None) -> Summaries:
     """Summarise every client at theta (P,), in one pass over the data and a second over each batch of it.
 
     The shape of the variance is that of the clients `counted` (M,), or of all.

@@ -5,10 +5,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 import adfl_stats as ad
-from adfl_stats.families import Family
-from adfl_stats.field_designs import Cell, draw
-from adfl_stats.problem import Problem
-from adfl_stats.solutions import weighted_solution
+from adfl_stats.engine.equations import weighted_solution
+from adfl_stats.engine.problem import Problem
+from adfl_stats.losses.families import Family
+from adfl_stats.simulate.field_designs import Cell, draw
 from adfl_stats.trust import fit_client_model, model_at
 
 

@@ -9,8 +9,8 @@ from scipy import stats
 from statsmodels.stats.meta_analysis import combine_effects
 
 import adfl_stats as ad
-from adfl_stats.field_designs import Cell, draw
-from adfl_stats.heterogeneity import paule_mandel, q_profile
+from adfl_stats.inference.heterogeneity import paule_mandel, q_profile
+from adfl_stats.simulate.field_designs import Cell, draw
 
 
 def fitted(cell, seed, **options):
@@ -129,7 +129,7 @@ def test_round_trip(res, tmp_path):
     pd.testing.assert_frame_equal(again.client_effects(), res.client_effects(), check_exact=True)
     pd.testing.assert_frame_equal(again.clients(), res.clients(), check_exact=True)
     assert str(again.heterogeneity()) == str(res.heterogeneity())
-    assert again._fit.clients.words() == res._fit.clients.words()
+    assert again.record.clients.words() == res.record.clients.words()
 
 
 def test_words_and_pictures(res):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import adfl_stats as ad
-from adfl_stats.field_designs import Cell, draw
+from adfl_stats.simulate.field_designs import Cell, draw
 from adfl_stats.trust.null import _prior
 
 

@@ -6,8 +6,8 @@ import statsmodels.api as sm
 from numpy.testing import assert_allclose, assert_array_equal
 
 import adfl_stats as ad
-from adfl_stats import data as data_module
-from adfl_stats.families import Family
+from adfl_stats.data import client_data as data_module
+from adfl_stats.losses.families import Family
 from adfl_stats.trust.summaries import summarise
 
 SIZES = np.array([9, 2, 30, 9, 3, 40, 13, 9, 1, 25])

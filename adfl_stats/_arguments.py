@@ -1,0 +1,99 @@
+"""Small checks shared by the constructors; every message names the argument, what was found and what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from adfl_stats._types import Array
+
+__all__ = ["finite_float64", "float64_array", "in_interval", "listing", "one_of", "whole_number"]
+
+
+def listing(items: Iterable[Any], most: int = 5) -> str:
+    """Return the first few items as text, with a count of the rest.
+
+    Examples
+    --------
+    >>> listing(["a", "b", "c"], most=2)
+    "'a', 'b' and 1 more"
+    """
+    found = list(items)
+    head = ", ".join(repr(_plain(item)) for item in found[:most])
+    rest = len(found) - most
+    return f"{head} and {rest} more" if rest > 0 else head
+
+
+def _plain(item: Any) -> Any:
+    """Unwrap NumPy scalars, whose repr would read ``np.int64(3)``."""
+    return item.item() if isinstance(item, np.generic) else item
+
+
+def one_of(value: Any, name: str, options: Sequence[str]) -> str:
+    """Return `value` if it is one of `options`; raise ValueError naming them otherwise."""
+    if not isinstance(value, str) or value not in options:
+        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(map(repr, options))}")
+    return value
+
+
+def whole_number(value: Any, name: str, least: int) -> int:
+    """Return `value` as an int of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be a whole number, got {value!r} ({type(value).__name__})")
+    if value < least:
+        raise ValueError(f"{name} is {value}; it must be at least {least}")
+    return int(value)
+
+
+def in_interval(
+    value: Any, name: str, low: float, high: float, *, open_low: bool = False, open_high: bool = False
+) -> float:
+    """Return `value` as a finite float inside the interval from `low` to `high`."""
+    try:
+        # float() would read text such as "0.1", and True as 1.
+        number = None if isinstance(value, (str, bytes, bool)) else float(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is None:
+        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})")
+    above = number > low if open_low else number >= low
+    below = number < high if open_high else number <= high
+    if not (np.isfinite(number) and above and below):
+        left, right = "(" if open_low else "[", ")" if open_high or np.isinf(high) else "]"
+        raise ValueError(f"{name} is {number:g}; it must lie in {left}{low:g}, {high:g}{right}")
+    return number
+
+
+def finite_float64(value: Any, name: str, ndim: int) -> Array:
+    """Return `value` as a C-contiguous float64 array of finite numbers, without a copy where it already is one."""
+    array = float64_array(value, name)
+    if array.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {array.shape}")
+    check_finite(array, name)
+    return array
+
+
+def float64_array(value: Any, name: str) -> Array:
+    """Return `value` as a C-contiguous float64 array of any shape; raise TypeError where it does not hold numbers."""
+    try:
+        return np.asarray(value, dtype=np.float64, order="C")
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must hold numbers; it could not be converted to float64") from None
+
+
+def check_finite(array: Array, name: str, block: int = 1 << 16) -> None:
+    """Raise ValueError with the first bad row if `array` has NaN or infinite values.
+
+    Works through `array` in blocks of rows, so that a memory map is never held in memory at once.
+    """
+    for low in range(0, len(array), block):
+        bad = ~np.isfinite(array[low : low + block])
+        if bad.any():
+            where = tuple(int(i) for i in np.argwhere(bad)[0])
+            value = array[low : low + block][where]
+            raise ValueError(
+                f"{name} has NaN or infinite values; the first is {value} in row {low + where[0]}. "
+                "Remove or impute such rows before the fit"
+            )

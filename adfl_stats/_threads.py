@@ -1,0 +1,38 @@
+"""Threads: how many the kernel takes, and one for BLAS inside a fit."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["default_threads", "one_blas_thread"]
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Return a context in which BLAS has one thread.
+
+    Its products are small here, where threads cost more than they bring; and their number would
+    change the last bits of the result.
+    """
+    return _blas().limit(limits=1, user_api="blas")
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Return the handle of NumPy's and SciPy's BLAS, which are loaded by now; to look for them again takes 10 ms."""
+    return ThreadpoolController()
+
+
+def default_threads() -> int:
+    """Return the processors at hand, or one where this process or thread is itself a worker."""
+    inside = multiprocessing.parent_process() is not None
+    if inside or threading.current_thread() is not threading.main_thread():
+        return 1
+    affinity = getattr(os, "sched_getaffinity", None)
+    return min(8, len(affinity(0)) if affinity else os.cpu_count() or 1)

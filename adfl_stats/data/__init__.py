@@ -1,0 +1,1 @@
+"""What each client holds: rows grouped by client, from frames, arrays and files."""

@@ -1,0 +1,137 @@
+"""Rows in pieces small enough for temporary arrays beside a memory map, many small clients at a time.
+
+A loop over a hundred thousand clients in Python costs more than the arithmetic; a batch of consecutive
+clients is one step of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adfl_stats._types import Array, Ints
+from adfl_stats.data import client_data as _data
+from adfl_stats.data.client_data import ClientData
+
+__all__ = ["Batch", "batches", "row_blocks", "row_clients", "whole_clients"]
+
+
+# Numbers that the (P, P) matrices of a batch's clients may hold together.
+MATRIX_ENTRIES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive rows: of some whole clients, or a piece of one that is large.
+
+    Attributes
+    ----------
+    clients, rows : slice
+        Which clients and rows of the data these are.
+    sizes : ndarray (C,)
+        Rows of each client here.
+    """
+
+    clients: slice
+    rows: slice
+    sizes: Ints
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Where each client's rows begin, counted within the batch."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the values (C, ...) of the batch's clients once for each of their rows."""
+        return np.repeat(values, self.sizes, axis=0)
+
+    def sums(self, values: Array) -> Array:
+        """Return each client's sum of the values (R, ...) of its rows."""
+        return np.add.reduceat(values, self.starts, axis=0)
+
+    def medians(self, values: Array) -> Array:
+        """Return each client's medians of the values (R, a) of its rows, (C, a)."""
+        out = np.empty((len(self.sizes), values.shape[1]))
+        for which, place in self._by_size:
+            out[which] = np.median(values[place], axis=1)
+        return out
+
+    def cross(self, left: Array, right: Array) -> Array:
+        """Return each client's left'right, (C, a, b), for rows (R, a) and (R, b)."""
+        if self._equal:
+            shape = len(self.sizes), self.sizes[0], -1
+            return np.matmul(left.reshape(shape).transpose(0, 2, 1), right.reshape(shape))
+        out = np.empty((len(self.sizes), left.shape[1], right.shape[1]))
+        for which, place in self._by_size:
+            stack = left[place]
+            # One array twice is a symmetric product, at half the price.
+            out[which] = np.matmul(stack.transpose(0, 2, 1), stack if right is left else right[place])
+        return out
+
+    def times(self, values: Array, matrices: Array) -> Array:
+        """Return the values (R, a) of each client's rows times its own matrix, of `matrices` (C, a, b)."""
+        if self._equal:
+            stack = values.reshape(len(self.sizes), self.sizes[0], -1)
+            return np.matmul(stack, matrices).reshape(len(values), -1)
+        out = np.empty((len(values), matrices.shape[2]))
+        for which, place in self._by_size:
+            out[place] = np.matmul(values[place], matrices[which])
+        return out
+
+    @cached_property
+    def _equal(self) -> bool:
+        """Whether all clients have as many rows here, so that these are a stack already."""
+        return bool((self.sizes == self.sizes[0]).all())
+
+    @cached_property
+    def _by_size(self) -> list[tuple[Ints, Ints]]:
+        """The clients of each size, and the places of their rows (c, size): their products are stacked."""
+        found = [np.flatnonzero(self.sizes == size) for size in np.unique(self.sizes)]
+        return [(which, self.starts[which, None] + np.arange(self.sizes[which[0]])) for which in found]
+
+
+def whole_clients(data: ClientData, P: int) -> Iterator[list[Batch]]:
+    """Yield lists of batches that hold all rows of some clients: one of many clients, or all pieces of one.
+
+    Parameters
+    ----------
+    data : ClientData
+        The rows.
+    P : int
+        The side of the square matrices that are kept for every client of a list.
+    """
+    offsets, low = data.offsets, 0
+    most = max(1, MATRIX_ENTRIES // (P * P))
+    while low < data.n_clients:
+        fitting = int(np.searchsorted(offsets, offsets[low] + _data.BLOCK_ROWS, side="right")) - 1
+        high = max(low + 1, min(fitting, low + most, data.n_clients))
+        clients = slice(low, high)
+        if high == low + 1:
+            yield [Batch(clients, rows, np.array([rows.stop - rows.start])) for rows in data.blocks(low)]
+        else:
+            yield [Batch(clients, slice(int(offsets[low]), int(offsets[high])), data.sizes[clients])]
+        low = high
+
+
+def batches(data: ClientData, P: int) -> Iterator[Batch]:
+    """Yield the batches of `whole_clients` one by one, for sums over the pieces of a client."""
+    for group in whole_clients(data, P):
+        yield from group
+
+
+def row_blocks(data: ClientData) -> Iterator[slice]:
+    """Yield slices of all rows, whosever they are."""
+    for low in range(0, data.n_rows, _data.BLOCK_ROWS):
+        yield slice(low, min(low + _data.BLOCK_ROWS, data.n_rows))
+
+
+def row_clients(data: ClientData, rows: slice) -> Ints:
+    """Return the client of each row of a slice."""
+    first, last = np.searchsorted(data.offsets, (rows.start, rows.stop - 1), side="right") - 1
+    ends = np.clip(data.offsets[first : last + 2], rows.start, rows.stop)
+    return np.repeat(np.arange(first, last + 1), ends[1:] - ends[:-1])

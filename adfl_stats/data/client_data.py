@@ -1,0 +1,388 @@
+"""What each client holds: the only door through which user data enter."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Number
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from adfl_stats._arguments import finite_float64, one_of
+from adfl_stats._types import Array, Ints, Mask
+from adfl_stats.data.formula import columns_used, formula_response, parsed_formula, refuse_holes
+
+__all__ = ["ClientData"]
+
+BLOCK_ROWS = 8192
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClientData:
+    """Rows of all clients, grouped by client; built by `from_frame`, `from_arrays` or `from_parquet`.
+
+    Attributes
+    ----------
+    X : ndarray (N, p)
+        Design matrix, C order, float64, a read-only view of the user's array where possible.
+    y : ndarray (N,)
+        Response; class codes 0, 1, ... where `classes` is given.
+    offsets : ndarray (M + 1,) of int64
+        Client m holds rows ``offsets[m]:offsets[m + 1]``.
+    labels : pandas.Index
+        The clients' names, in the order of their rows.
+    names : list of str
+        The columns of `X`.
+    shift : ndarray (N,) or None
+        Offset plus log exposure, added to the linear predictor.
+    row_weights : ndarray (N,) or None
+        Observation weights; a client's loss is its weighted mean.
+    classes : tuple or None
+        The levels of a categorical response, the first being the reference.
+    spec : formulaic ModelSpec or None
+        How a frame becomes `X`, for predictions.
+    n_dropped : int
+        Rows left out because of missing values (``missing="drop"``).
+    set_aside : ndarray (M,) of bool or None
+        Clients whose rows are zeros here and count for nothing; see `setting_aside`.
+    """
+
+    X: Array
+    y: Array
+    offsets: Ints
+    labels: pd.Index
+    names: list[str]
+    y_name: str = "y"
+    client_name: str = "client"
+    shift: Array | None = None
+    row_weights: Array | None = None
+    classes: tuple[Any, ...] | None = None
+    spec: Any = None
+    n_dropped: int = 0
+    set_aside: Mask | None = None
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: ArrayLike | pd.DataFrame,
+        y: ArrayLike,
+        client: ArrayLike,
+        names: Sequence[str] | None = None,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> ClientData:
+        """Build from arrays with one client label per row.
+
+        No copy of `X` is made when it is C-contiguous float64 with the rows of each client together;
+        read-only arrays and memory maps are fine.
+
+        Parameters
+        ----------
+        X : array (N, p) or DataFrame
+            Design matrix, with its constant column if there is to be one.
+        y : array (N,)
+            Response: numbers, or labels of classes.
+        client : array (N,)
+            The client each row belongs to.
+        names : sequence of str, optional
+            Names of the columns; by default those of the frame, or x1, x2, ...
+        offset, exposure : array (N,), optional
+            Added to the linear predictor, `exposure` in logs.
+        weights : array (N,), optional
+            Observation weights, positive.
+        """
+        _check_alignment(X=X, y=y, client=client, offset=offset, exposure=exposure, weights=weights)
+        columns = list(names) if names is not None else _column_names(X)
+        matrix = finite_float64(X, "X", 2)
+        n, p = matrix.shape
+        if p == 0 or n == 0:
+            raise ValueError(f"X has shape {matrix.shape}; at least one row and one column are wanted")
+        if len(columns) != p or len(set(columns)) != p:
+            raise ValueError(f"names has {len(set(columns))} distinct entries for {p} columns of X")
+        response, classes = coded_response(y)
+        codes, labels = _clients(client)
+        shift = linear_shift(offset, exposure, n)
+        row_weights = None if weights is None else _positive(weights, "weights", n)
+        for name, part in (("y", response), ("client", codes)):
+            if len(part) != n:
+                raise ValueError(f"{name} has {len(part)} entries, X has {n} rows; they must agree")
+        if (codes[1:] < codes[:-1]).any():
+            order = np.argsort(codes, kind="stable")
+            matrix, response, codes = matrix[order], response[order], codes[order]
+            shift = None if shift is None else shift[order]
+            row_weights = None if row_weights is None else row_weights[order]
+        offsets = np.searchsorted(codes, np.arange(len(labels) + 1)).astype(np.int64)
+        return cls(
+            X=_frozen(matrix),
+            y=_frozen(response),
+            offsets=_frozen(offsets),
+            labels=labels,
+            names=[str(name) for name in columns],
+            y_name=str(getattr(y, "name", None) or "y"),
+            client_name=str(getattr(client, "name", None) or "client"),
+            shift=None if shift is None else _frozen(shift),
+            row_weights=None if row_weights is None else _frozen(row_weights),
+            classes=classes,
+        )
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        formula: str,
+        client: str,
+        *,
+        offset: str | None = None,
+        exposure: str | None = None,
+        weights: str | None = None,
+        missing: str = "raise",
+    ) -> ClientData:
+        """Build from a DataFrame, a formula and the name of the client column.
+
+        The specification is built once on all rows, so a client that lacks a level of a factor, or
+        whose covariate is centred by the formula, still has the columns of all the others.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            One row an observation.
+        formula : str
+            For example ``"y ~ x1 + C(group)"``; a constant is included unless ``- 1`` is written.
+        client : str
+            The column that says which client holds the row.
+        offset, exposure, weights : str, optional
+            Columns, as in `from_arrays`.
+        missing : {"raise", "drop"}
+            What to do with rows that have missing values in a column that is used.
+        """
+        one_of(missing, "missing", ("raise", "drop"))
+        if not isinstance(frame, pd.DataFrame):
+            raise TypeError(f"frame is a {type(frame).__name__}; pass a pandas DataFrame, then the formula")
+        parsed = parsed_formula(formula)
+        used = columns_used(parsed, (client, offset, exposure, weights), frame.columns, "the frame")
+        holes = frame[used].isna()
+        dropped = int(holes.any(axis=1).sum())
+        if missing == "raise":
+            refuse_holes(holes.sum(), dropped, "the frame")
+        frame = frame.loc[~holes.any(axis=1)] if dropped else frame
+        design = parsed.rhs.get_model_matrix(frame, na_action="raise")
+        data = cls.from_arrays(
+            np.ascontiguousarray(design, dtype=np.float64),
+            formula_response(parsed, frame),
+            frame[client],
+            names=[str(name) for name in design.columns],
+            offset=None if offset is None else frame[offset],
+            exposure=None if exposure is None else frame[exposure],
+            weights=None if weights is None else frame[weights],
+        )
+        return replace(data, spec=design.model_spec, n_dropped=dropped)
+
+    @classmethod
+    def from_parquet(
+        cls,
+        path: str | PathLike[str],
+        formula: str,
+        client: str,
+        *,
+        offset: str | None = None,
+        exposure: str | None = None,
+        weights: str | None = None,
+        missing: str = "raise",
+        directory: str | PathLike[str] | None = None,
+        progress: bool = False,
+    ) -> ClientData:
+        """Build from a Parquet file of any size, which need not fit into memory.
+
+        The file is read twice, batch by batch: once to count the clients' rows and to learn the levels
+        of factors, once to write every row to its client's place in a memory map. Memory is bounded by a
+        row group of the file. The next call with the same arguments and an unchanged file opens
+        what the first one wrote. Rows, columns and labels are those of `from_frame` on the whole file.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+        formula, client, offset, exposure, weights, missing
+            As in `from_frame`. Terms whose value in a row depends on other rows (``center``, ``scale``,
+            ``poly``, ...) are refused: compute them in the file.
+        directory : str or path, optional
+            Where to keep what is written, 8 bytes a number; by default beside the file, in a folder of its
+            name with ``.adfl`` added. It may be deleted once the data are no longer in use.
+        progress : bool
+            Show a progress bar (tqdm).
+        """
+        from adfl_stats.data.conversion import Request
+        from adfl_stats.data.parquet import client_data
+
+        one_of(missing, "missing", ("raise", "drop"))
+        request = Request(str(Path(path).resolve()), formula, client, offset, exposure, weights, missing)
+        return client_data(request, directory, progress)
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients M."""
+        return len(self.labels)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows N over all clients."""
+        return len(self.y)
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Rows per client, n_m."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def totals(self) -> Array:
+        """Sum of the observation weights per client (n_m without weights), the divisor of its loss."""
+        if self.row_weights is None:
+            return self.sizes.astype(np.float64)
+        return np.add.reduceat(self.row_weights, self.offsets[:-1])
+
+    def weights_of(self, rows: slice | Ints) -> Array:
+        """Return the observation weights of some rows, ones where none were given."""
+        return np.ones_like(self.y[rows]) if self.row_weights is None else self.row_weights[rows]
+
+    @cached_property
+    def counted(self) -> Mask:
+        """The clients that are not set aside."""
+        return np.ones(self.n_clients, dtype=bool) if self.set_aside is None else ~self.set_aside
+
+    def setting_aside(self, clients: Mask) -> ClientData:
+        """Return the same data with zeros for the rows of some clients (M,), whose numbers nobody can compute with.
+
+        Their gradients and curvatures are then zero, and every pass over the data has finite numbers. X is copied;
+        a memory map is opened anew instead, and only the pages of these clients take memory.
+        """
+        X, y = _changeable(self.X), _changeable(self.y)
+        shift = None if self.shift is None else _changeable(self.shift)
+        weights = None if self.row_weights is None else _changeable(self.row_weights)
+        # A response of another client is in the family's domain.
+        response = float(self.y[self.offsets[np.argmin(clients)]])
+        for m in np.flatnonzero(clients):
+            rows = slice(*self.offsets[m : m + 2])
+            X[rows], y[rows] = 0.0, response
+            if shift is not None:
+                shift[rows] = 0.0
+            if weights is not None:
+                weights[rows] = 1.0
+        return replace(
+            self,
+            X=_frozen(X),
+            y=_frozen(y),
+            shift=None if shift is None else _frozen(shift),
+            row_weights=None if weights is None else _frozen(weights),
+            set_aside=_frozen(clients),
+        )
+
+    def blocks(self, m: int) -> Iterator[slice]:
+        """Yield slices of client m's rows, small enough for temporary arrays beside a memory map."""
+        for low in range(int(self.offsets[m]), int(self.offsets[m + 1]), BLOCK_ROWS):
+            yield slice(low, min(low + BLOCK_ROWS, int(self.offsets[m + 1])))
+
+    def __repr__(self) -> str:
+        low, high = int(self.sizes.min()), int(self.sizes.max())
+        rows = f"{low}" if low == high else f"{low} to {high}"
+        return f"ClientData({self.n_clients} clients, {rows} rows each, {len(self.names)} columns)"
+
+
+def _check_alignment(**parts: Any) -> None:
+    """Refuse pandas objects whose rows are in different orders: positions would match the wrong ones."""
+    indexed = {name: part.index for name, part in parts.items() if isinstance(part, (pd.Series, pd.DataFrame))}
+    first, *others = indexed or ("",)
+    for name in others:
+        if not indexed[name].equals(indexed[first]):
+            raise ValueError(
+                f"{first} and {name} have different indexes; rows are matched by position, so bring them to one "
+                "index first (reindex), or pass plain arrays"
+            )
+
+
+def _column_names(X: Any) -> list[str]:
+    if isinstance(X, pd.DataFrame):
+        return [str(name) for name in X.columns]
+    if np.ndim(X) != 2:
+        raise ValueError(f"X must have 2 dimensions (rows, columns), got shape {np.shape(X)}")
+    return [f"x{k + 1}" for k in range(np.shape(X)[1])]
+
+
+def coded_response(y: Any) -> tuple[Array, tuple[Any, ...] | None]:
+    """Return y as float64, and its classes where it holds labels instead of numbers."""
+    values = y if isinstance(y, (pd.Series, pd.Categorical)) else np.asarray(y)
+    if values.ndim != 1:
+        raise ValueError(f"y must have one dimension, got shape {values.shape}")
+    if pd.api.types.is_bool_dtype(values.dtype):
+        values = np.asarray(values, dtype=np.float64)
+    if values.dtype == object and all(isinstance(value, Number) for value in values):
+        values = np.asarray(values, dtype=np.float64)
+    if not pd.api.types.is_numeric_dtype(values.dtype):
+        factor = pd.Categorical(values).remove_unused_categories()
+        if (factor.codes < 0).any():
+            raise ValueError("y has missing labels; remove these rows or pass missing='drop'")
+        return factor.codes.astype(np.float64), tuple(factor.categories)
+    return finite_float64(values, "y", 1), None
+
+
+def _clients(client: Any) -> tuple[Ints, pd.Index]:
+    """Number the clients by first appearance."""
+    if np.ndim(client) != 1:
+        raise ValueError(f"client must have one dimension, got shape {np.shape(client)}")
+    codes, labels = pd.factorize(client if isinstance(client, pd.Series) else np.asarray(client))
+    if (codes < 0).any():
+        raise ValueError(f"client has {int((codes < 0).sum())} missing labels; every row needs its client")
+    return codes.astype(np.int64, copy=False), pd.Index(labels)
+
+
+def linear_shift(offset: Any, exposure: Any, n: int) -> Array | None:
+    """Return offset plus log exposure for n rows, or None where neither is given."""
+    if offset is None and exposure is None:
+        return None
+    total = np.zeros(n)
+    if offset is not None:
+        total += _of_length(finite_float64(offset, "offset", 1), "offset", n)
+    if exposure is not None:
+        total += np.log(_positive(exposure, "exposure", n))
+    return total
+
+
+def _positive(value: Any, name: str, n: int) -> Array:
+    found = _of_length(finite_float64(value, name, 1), name, n)
+    if (found <= 0).any():
+        row = int(np.argmax(found <= 0))
+        raise ValueError(f"{name} must be positive; row {row} has {found[row]:g}")
+    return found
+
+
+def _of_length(found: Array, name: str, n: int) -> Array:
+    if len(found) != n:
+        raise ValueError(f"{name} has {len(found)} entries, X has {n} rows; they must agree")
+    return found
+
+
+def _changeable(array: Array) -> Array:
+    """Return a copy; of a memory map a private one, whose pages are copied only where they are written to."""
+    root: Any = array
+    while isinstance(root, np.ndarray) and not isinstance(root.base, mmap.mmap):
+        root = root.base
+    if not isinstance(root, np.memmap) or root.filename is None or not Path(root.filename).exists():
+        return array.copy()
+    begin = root.offset + array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    found: Array = np.memmap(root.filename, np.float64, "c", begin, array.shape).view(np.ndarray)
+    return found
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only view; the user's own array keeps its flags."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

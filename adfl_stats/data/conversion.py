@@ -1,0 +1,279 @@
+"""The conversion of a Parquet file: two passes over its rows, batch by batch.
+
+The first counts the clients' rows and keeps a few rows, the witnesses, that show every level of every
+factor: the formula's specification is built on these. The second applies it to one batch after another
+and scatters the rows to their clients' places in memory maps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.lib.format import open_memmap
+
+from adfl_stats._arguments import float64_array, listing
+from adfl_stats._types import Array, Ints
+from adfl_stats.data.client_data import coded_response, linear_shift
+from adfl_stats.data.formula import columns_used, formula_response, parsed_formula, refuse_holes
+
+__all__ = ["Conversion", "Request"]
+
+
+BATCH_ROWS = 1 << 16
+# Witnesses are held in memory; factors have far fewer levels.
+MOST_WITNESSES = 100_000
+# Raised when the files that are written change their meaning.
+LAYOUT = 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `ClientData.from_parquet` that decide what is written."""
+
+    path: str
+    formula: str
+    client: str
+    offset: str | None
+    exposure: str | None
+    weights: str | None
+    missing: str
+
+    @property
+    def source(self) -> Path:
+        """The file."""
+        return Path(self.path)
+
+    @property
+    def table(self) -> str:
+        """How messages call the file."""
+        return f"the file {self.source.name!r}"
+
+    @property
+    def key(self) -> str:
+        """A name for these arguments; the same arguments have the same."""
+        return hashlib.sha256(json.dumps([LAYOUT, asdict(self)]).encode()).hexdigest()[:16]
+
+
+class Conversion:
+    """What the first pass learns about the file, and the second writes."""
+
+    def __init__(self, request: Request, file: Any, bar: Any) -> None:
+        self.request, self.file, self.bar = request, file, bar
+        self.parsed = parsed_formula(request.formula)
+        self.schema = file.schema_arrow
+        others = (request.client, request.offset, request.exposure, request.weights)
+        self.used = columns_used(self.parsed, others, self.schema.names, request.table)
+        self.varying = self._varying_columns()
+        self._scan()
+        self.spec = self.parsed.rhs.get_model_matrix(self.witnesses, na_action="ignore").model_spec
+        self.names = [str(name) for name in self.spec.column_names]
+        self.classes = coded_response(formula_response(self.parsed, self.witnesses))[1]
+
+    def _varying_columns(self) -> list[str]:
+        """Return the columns whose levels matter; refuse terms that need all rows at once."""
+        head = self._head()
+        spec = self.parsed.rhs.get_model_matrix(head, na_action="ignore").model_spec
+        if spec.transform_state:
+            self._refuse_terms(spec.transform_state)
+        # The same rows without those before them: a lag or a mean in the formula would tell.
+        half = head.iloc[len(head) // 2 :]
+        among, alone = (spec.get_model_matrix(rows, na_action="ignore").loc[half.index] for rows in (head, half))
+        same = ((among == alone) | (among.isna() & alone.isna())).all(axis=0)
+        if not same.all():
+            self._refuse_terms(same.index[~same])
+        factors = {f for f, (kind, _) in spec.encoder_state.items() if kind.value == "categorical"}
+        varying = {v for f, found in spec.factor_variables.items() if f.expr in factors for v in map(str, found)}
+        response = str(self.parsed.lhs)
+        if response in self.schema.names and not pd.api.types.is_numeric_dtype(head[response].dtype):
+            varying.add(response)
+        return sorted(varying & set(self.used))
+
+    def _head(self) -> pd.DataFrame:
+        """Return some of the first rows without missing values, with all columns."""
+        for frame in self._frames(self.schema.names, count=False):
+            head = frame.dropna(subset=self.used).iloc[:1000]
+            if len(head):
+                return head
+        raise ValueError(f"{self.request.table} has missing values in every row; no row is left to fit")
+
+    def _refuse_terms(self, terms: Any) -> None:
+        raise ValueError(
+            f"the terms {listing(terms)} of the formula have values that depend on other rows; from_parquet sees one "
+            "batch of rows at a time. Compute them in the file, or use from_frame"
+        )
+
+    # ---- first pass ------------------------------------------------------------------------------
+
+    def _scan(self) -> None:
+        holes, dropped = pd.Series(0, index=self.used), 0
+        counts: Ints = np.zeros(0, dtype=np.int64)
+        labels: pd.Index | None = None
+        levels: dict[str, pd.Index] = {}
+        witnesses: list[pd.DataFrame] = []
+        for frame in self._frames(self.used):
+            missing = frame.isna()
+            bad = missing.any(axis=1)
+            holes, dropped = holes + missing.sum(), dropped + int(bad.sum())
+            kept = frame.loc[~bad]
+            if not len(kept):
+                continue
+            codes, found = pd.factorize(kept[self.request.client])
+            labels = (
+                pd.Index(found) if labels is None else labels.append(pd.Index(found).difference(labels, sort=False))
+            )
+            counts = np.concatenate([counts, np.zeros(len(labels) - len(counts), dtype=np.int64)])
+            counts[labels.get_indexer(found)] += np.bincount(codes)
+            for column in self.varying:
+                if isinstance(kept[column].dtype, pd.CategoricalDtype):
+                    mine = kept[column].cat.categories
+                    levels[column] = (
+                        mine
+                        if column not in levels
+                        else levels[column].append(mine.difference(levels[column], sort=False))
+                    )
+            witnesses = [self._witnesses(witnesses, kept)]
+        if self.request.missing == "raise":
+            refuse_holes(holes, dropped, self.request.table)
+        assert labels is not None  # `_head` found a row
+        # A whole column with holes is read as floats, so its levels are named 1.0, not 1.
+        types = {name: np.float64 for name in self.used if holes[name] and self._is_integer(name)}
+        self.dtypes = types | {name: pd.CategoricalDtype(found) for name, found in levels.items()}
+        self.labels = labels.astype(np.float64) if self.request.client in types else labels
+        self.sizes, self.n_dropped = counts, dropped
+        self.witnesses = self._typed(witnesses[0].reset_index(drop=True))
+
+    def _witnesses(self, before: list[pd.DataFrame], frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the witnesses so far with those rows of a batch that show a level for the first time."""
+        plain = frame.astype({name: object for name in self.varying})
+        known = before[0] if before else plain.iloc[:1]
+        first = pd.Series(False, index=frame.index)
+        for column in self.varying:
+            first |= ~plain[column].duplicated() & ~plain[column].isin(known[column])
+        found = pd.concat([known, plain.loc[first]])
+        if len(found) > MOST_WITNESSES:
+            worst = max(self.varying, key=lambda column: found[column].nunique())
+            raise ValueError(
+                f"the column {worst!r} is used as a factor and has more than {MOST_WITNESSES} levels; use it as a "
+                "number, or group its levels"
+            )
+        return found
+
+    def _is_integer(self, name: str) -> bool:
+        import pyarrow as pa
+
+        return bool(pa.types.is_integer(self.schema.field(name).type))
+
+    def _typed(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.infer_objects().astype({name: kind for name, kind in self.dtypes.items() if name in frame})
+
+    # ---- second pass -----------------------------------------------------------------------------
+
+    def write(self, folder: Path, stamp: dict[str, int]) -> None:
+        """Write everything that `_parquet.read` reads."""
+        folder.mkdir()
+        request, n = self.request, int(self.sizes.sum())
+        offsets = np.concatenate([[0], np.cumsum(self.sizes)])
+        shapes: dict[str, tuple[int, ...]] = {"X": (n, len(self.names)), "y": (n,)}
+        if request.offset is not None or request.exposure is not None:
+            shapes["shift"] = (n,)
+        if request.weights is not None:
+            shapes["row_weights"] = (n,)
+        maps = {name: open_memmap(folder / f"{name}.npy", "w+", np.float64, shape) for name, shape in shapes.items()}
+        following = offsets[:-1].copy()
+        for frame in self._frames(self.used):
+            kept = self._typed(frame.loc[~frame.isna().any(axis=1)])
+            if not len(kept):
+                continue
+            codes = self.labels.get_indexer(pd.Index(kept[request.client]))
+            order = np.argsort(codes, kind="stable")
+            clients, starts, counts = np.unique(codes[order], return_index=True, return_counts=True)
+            place = np.repeat(following[clients] - starts, counts) + np.arange(len(order))
+            following[clients] += counts
+            for name, values in self._arrays(kept).items():
+                maps[name][place] = values[order]
+        for array in maps.values():
+            array.flush()
+        np.save(folder / "offsets.npy", offsets.astype(np.int64))
+        self.labels.to_frame(index=False, name="label").to_parquet(folder / "labels.parquet")
+        self.witnesses.to_parquet(folder / "witnesses.parquet")
+        about = {"stamp": stamp, "names": self.names, "arrays": list(maps), "n_dropped": self.n_dropped}
+        (folder / "about.json").write_text(json.dumps(about | {"labelled": self.classes is not None}))
+
+    def _arrays(self, frame: pd.DataFrame) -> dict[str, Array]:
+        """Return a batch's share of the arrays, in the file's order of rows."""
+        request, rows = self.request, frame.index
+        design = self.spec.get_model_matrix(frame, na_action="ignore")
+        out = {"X": np.asarray(design, dtype=np.float64), "y": self._coded(formula_response(self.parsed, frame))}
+        for column_name, values in zip(self.names, out["X"].T, strict=True):
+            self._check(values, column_name, rows)
+        self._check(out["y"], str(self.parsed.lhs), rows)
+        column = {name: self._checked(frame, name) for name in (request.offset, request.exposure, request.weights)}
+        for name in filter(None, (request.exposure, request.weights)):
+            if (column[name] <= 0.0).any():
+                row = int(np.argmax(column[name] <= 0.0))
+                value = column[name][row]
+                raise ValueError(
+                    f"the column {name!r} must be positive; row {rows[row]} of {request.table} has {value:g}"
+                )
+        shift = linear_shift(column[request.offset], column[request.exposure], len(rows))
+        found = {"shift": shift, "row_weights": column[request.weights]}
+        return out | {name: values for name, values in found.items() if values is not None}
+
+    def _coded(self, response: pd.Series) -> Array:
+        if self.classes is None:
+            return float64_array(response, str(self.parsed.lhs))
+        return pd.Categorical(response, categories=self.classes).codes.astype(np.float64)
+
+    def _checked(self, frame: pd.DataFrame, name: str | None) -> Any:
+        if name is None:
+            return None
+        values = float64_array(frame[name], f"the column {name!r}")
+        self._check(values, name, frame.index)
+        return values
+
+    def _check(self, values: Array, name: str, rows: pd.Index) -> None:
+        bad = ~np.isfinite(values)
+        if bad.any():
+            first = int(np.argmax(bad))
+            raise ValueError(
+                f"the column {name!r} has NaN or infinite values; the first is {values[first]} in row {rows[first]} "
+                f"of {self.request.table}. Remove or impute such rows before the fit"
+            )
+
+    # ---- both ------------------------------------------------------------------------------------
+
+    def _frames(self, columns: list[str], count: bool = True) -> Iterator[pd.DataFrame]:
+        """Yield the file's rows in batches, with their numbers in the file as index."""
+        import pyarrow as pa
+
+        decimals = [name for name in columns if pa.types.is_decimal(self.schema.field(name).type)]
+        first = 0
+        for batch in self._tables(columns):
+            frame = batch.to_pandas(ignore_metadata=True)
+            frame.index = pd.RangeIndex(first, first + len(frame))
+            first += len(frame)
+            client = frame[self.request.client]
+            if isinstance(client.dtype, pd.CategoricalDtype):
+                frame[self.request.client] = client.astype(client.cat.categories.dtype)
+            yield frame.astype(dict.fromkeys(decimals, np.float64))[columns]
+            if count and self.bar is not None:
+                self.bar.update(len(frame))
+
+    def _tables(self, columns: list[str]) -> Iterator[Any]:
+        """Yield the row groups in slices; `iter_batches` would hold on to the groups it has left behind."""
+        import pyarrow as pa
+
+        for group in range(self.file.num_row_groups):
+            table = self.file.read_row_group(group, columns=columns)
+            for low in range(0, len(table), BATCH_ROWS):
+                yield table.slice(low, BATCH_ROWS)
+            del table
+            # The pool would keep what the groups leave behind.
+            pa.default_memory_pool().release_unused()

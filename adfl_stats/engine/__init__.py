@@ -1,0 +1,1 @@
+"""The iteration: rounds, their limit, and the estimating equations that they solve."""

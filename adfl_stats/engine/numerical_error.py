@@ -1,0 +1,93 @@
+"""How exact an estimate is, counted in its own standard errors.
+
+The numerical error has two parts: how far the mean over clients is from the solution of the weighted
+estimating equation (one Newton step away), and how far the clients are from their mean. Both are the
+worst over the coefficients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+
+from adfl_stats._algebra import inverse
+from adfl_stats._arguments import listing
+from adfl_stats._types import Array
+from adfl_stats.engine.problem import Problem
+from adfl_stats.losses.evaluation import curvature_and_meat
+
+__all__ = ["NumericalError", "Yardstick", "consensus_error", "numerical_error", "sandwich", "yardstick", "yardstick_of"]
+
+
+@dataclass(frozen=True)
+class NumericalError:
+    """Optimisation and consensus error, in standard errors.
+
+    The first is NaN for methods that solve no weighted estimating equation.
+    """
+
+    optimisation: float
+    consensus: float
+
+    @property
+    def total(self) -> float:
+        """Their sum, which the stopping rule looks at."""
+        return self.consensus + (0.0 if np.isnan(self.optimisation) else self.optimisation)
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """The inverse of the weighted curvature, and the standard errors."""
+
+    inverse: Array
+    se: Array
+
+
+def sandwich(hessian: Array, meat: Array) -> tuple[Array, Array]:
+    """Return the inverse Hessian and the sandwich covariance H^-1 B H^-1."""
+    bread = inverse(hessian)
+    return bread, bread @ meat @ bread.T
+
+
+def yardstick(problem: Problem, theta: Array, totals: Array) -> Yardstick:
+    """Measure curvature and standard errors at the mean of theta (M, P), with total weights v_m."""
+    return yardstick_of(problem, *curvature_and_meat(problem.data, problem.family, theta.mean(axis=0), totals))
+
+
+def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
+    """Return the inverse curvature and the standard errors by the sandwich H^-1 B H^-1.
+
+    Raises ValueError where the clients that carry weight do not identify all coefficients.
+    """
+    size = problem.coefficient_sizes
+    values, vectors = linalg.eigh(hessian / np.outer(size, size))
+    if not values[0] > 1e-13 * values[-1]:
+        lost = np.abs(vectors[:, 0]) > 0.1
+        raise ValueError(
+            f"the clients that carry weight do not identify {listing(np.asarray(problem.coefficient_names)[lost])}: "
+            "their rows hold too little about it. Leave it out of the model, or give its clients weight"
+        )
+    bread, covariance = sandwich(hessian, meat)
+    return Yardstick(bread, np.sqrt(np.diag(covariance)))
+
+
+def numerical_error(problem: Problem, theta: Array, totals: Array, unit: Yardstick) -> NumericalError:
+    """Measure theta (M, P) against the estimating equation sum_m v_m grad L_m = 0."""
+    centre = theta.mean(axis=0)
+    slope = problem.common_gradients(centre[None])[:, 0]
+    newton = unit.inverse @ (totals @ slope) / problem.M
+    return NumericalError(float(np.max(np.abs(newton) / _floored(unit.se, centre))), consensus_error(theta, unit.se))
+
+
+def consensus_error(theta: Array, se: Array) -> float:
+    """Return the root mean square distance of the clients from their mean, for the worst coefficient."""
+    centre = theta.mean(axis=0)
+    spread = np.sqrt(((theta - centre) ** 2).mean(axis=0))
+    return float(np.max(spread / _floored(se, centre)))
+
+
+def _floored(se: Array, centre: Array) -> Array:
+    """Keep the unit above rounding where data without noise have standard errors of zero."""
+    return np.maximum(se, 1e-10 * (1.0 + np.abs(centre)))

@@ -1,0 +1,79 @@
+"""Clients whose numbers overflow where the others agree: found once, before anything is computed with them.
+
+A covariate in another unit overflows the exponential of a log link, a response of 1e200 its own square. Such a client
+has no gradient that could be judged, and one number that is not finite spoils every sum over the clients. Numbers that
+are finite, but so much larger than the others' that these are lost in rounding beside them, are no better.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adfl_stats._arguments import listing
+from adfl_stats._types import Array, Mask
+from adfl_stats.data.batches import whole_clients
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.equations import weighted_solution
+from adfl_stats.engine.problem import Problem
+from adfl_stats.losses.client_sums import moments
+from adfl_stats.losses.design_checks import Extremes
+from adfl_stats.losses.evaluation import curvature_matrices
+from adfl_stats.losses.families import Family
+
+__all__ = ["overflowing_clients"]
+
+
+# Covariates this many times the median client's make a closer look worth its price: under a log link, and else.
+LARGER_LOG, LARGER = 10.0, 1e3
+# An offset this far beyond the others' does so under a log link.
+LARGER_SHIFT = 30.0
+# Curvature this many times the median client's leaves little of the others' beside it.
+SWAMPING = 1e10
+
+
+def overflowing_clients(problem: Problem, extremes: Extremes) -> Mask:
+    """Return the clients (M,) whose numbers overflow, or swamp the others', at an estimate of the others.
+
+    Only clients whose covariates or offsets are far larger than the others' are looked at, so that other data cost
+    nothing. The estimate is pooled over the rest.
+    """
+    vast = extremes.vast
+    doubtful = vast | extremes.beyond(LARGER_LOG if problem.family.link == "log" else LARGER)
+    if problem.family.link == "log":
+        doubtful |= extremes.shift > LARGER_SHIFT + np.median(extremes.shift)
+    if not doubtful.any():
+        return doubtful
+    if not vast.all() and (doubtful & ~vast).any():
+        data = problem.data.setting_aside(vast) if vast.any() else problem.data
+        vast = vast | (doubtful & _swamping(data, problem, doubtful))
+    if 2 * int(vast.sum()) >= problem.M:
+        raise ValueError(
+            f"the numbers of {int(vast.sum())} of {problem.M} clients overflow: {listing(problem.data.labels[vast])}. "
+            "More than half of the clients must have numbers that can be computed with; change the units of the columns"
+        )
+    return vast
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def _swamping(data: ClientData, problem: Problem, doubtful: Mask) -> Mask:
+    """Return the clients with numbers that are not finite, or far larger than the others', at an estimate."""
+    usable = Problem(data, problem.network, problem.family, threads=problem.threads)
+    theta = np.zeros(problem.P)
+    if problem.family.link == "log" and not doubtful.all():
+        theta = np.median(usable.start()[~doubtful], axis=0)
+        theta = weighted_solution(usable, np.where(doubtful, 0.0, usable.sizes), theta)
+    finite, sizes = _numbers(data, problem.family, theta)
+    typical = [np.median(column[column > 0.0]) if (column > 0.0).any() else 1.0 for column in sizes.T]
+    return ~finite | ~(sizes / typical <= SWAMPING).all(axis=1)
+
+
+def _numbers(data: ClientData, family: Family, theta: Array) -> tuple[Mask, Array]:
+    """Return which clients have finite numbers at theta, and the diagonals of the bounds on their curvature (M, p)."""
+    finite, sizes = np.ones(data.n_clients, dtype=bool), np.zeros((data.n_clients, data.X.shape[1]))
+    for pieces in whole_clients(data, len(theta)):
+        found, at = moments(data, family, theta[None], pieces), pieces[0].clients
+        for part in (found.gradient, found.hessian, found.information, found.dispersion):
+            finite[at] &= np.isfinite(part).reshape(len(part), -1).all(axis=1)
+    for clients, matrices in curvature_matrices(data, family, theta, bound=True):
+        sizes[clients] = np.diagonal(matrices, axis1=1, axis2=2)
+    return finite, sizes

@@ -1,0 +1,170 @@
+"""One round: who hears what, and how a client makes its next estimate of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from scipy import sparse
+
+from adfl_stats import _kernels
+from adfl_stats._client_sets import abnormal_mask
+from adfl_stats._types import Array
+from adfl_stats.engine.attacks import Attack, Scene
+from adfl_stats.engine.problem import ClientSteps, Problem
+from adfl_stats.engine.rules import MEAN, Rule
+
+__all__ = ["Exchange", "Rounds", "Scheme", "Slope", "Update", "rounds_of"]
+
+# Each client's gradient times its factor, at its row of theta (M, P).
+Slope = Callable[[Array], Array]
+# One round: theta (M, P) and the step to the next theta.
+Update = Callable[[Array, float], Array]
+# Several rounds in place: theta (M, P), step, number, moves and their limit; returns how many were done.
+Rounds = Callable[[Array, float, int, Array, float], int]
+
+
+class Exchange:
+    """What every client hears of the others in a round, and how it combines it.
+
+    Attributes
+    ----------
+    indptr, indices, weights : ndarray
+        The pools, in CSR form: row m combines rows ``indices[indptr[m]:indptr[m + 1]]`` of `heard`. For
+        every rule but the mean the first of them is the client's own.
+    """
+
+    def __init__(self, problem: Problem, rule: Rule = MEAN, attack: Attack | None = None) -> None:
+        W = problem.network.W if rule.name == "mean" else _with_own_first(problem.network.W)
+        self.M, self.attack = problem.M, attack
+        self.indptr, indices = (np.ascontiguousarray(part, dtype=np.int64) for part in (W.indptr, W.indices))
+        self.weights = np.ascontiguousarray(W.data, dtype=np.float64)
+        bad = None if rule.bad is None else rule.bad[indices].astype(np.uint8)
+        self._W = W
+        if attack is not None:
+            honest = ~abnormal_mask(attack.clients, problem.data.labels, "clients")
+            receiver = np.repeat(np.arange(self.M), np.diff(self.indptr))
+            lied = np.flatnonzero(~honest[indices] & honest[receiver])
+            self._honest, self._rng = honest, np.random.default_rng(getattr(attack, "seed", 0))
+            self._sources, self._victims = indices[lied].copy(), receiver[lied]
+            indices = indices.copy()
+            # Lies differ from victim to victim, so each has a row of its own behind those of the clients.
+            indices[lied] = self.M + np.arange(len(lied))
+        self.indices = indices
+        self.mixing = _kernels.Mixing(self.indptr, indices, self.weights, rule.code, rule.count, rule.value, bad)
+
+    def heard(self, sent: Array) -> Array:
+        """Return the rows that `indices` refers to: what the clients send (M, P), and lies behind it."""
+        if self.attack is None:
+            return sent
+        scene = Scene(sent, self._sources, self._victims, self._W, self._honest, self._rng)
+        return np.concatenate([sent, self.attack.lies(scene)])
+
+    def combine(self, sent: Array) -> Array:
+        """Return what each client makes of what it hears when the others send `sent` (M, P)."""
+        out = np.empty((self.M, 1, sent.shape[1]))
+        _kernels.combine(self.mixing, np.ascontiguousarray(self.heard(sent))[:, None, :], out)
+        return out[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Scheme:
+    """How a method does a round, and how it may be run to its end.
+
+    Attributes
+    ----------
+    rule : Rule
+        How a client combines what it hears.
+    update : callable or None
+        Builds the round of a method that does something else than combine and descend, from an
+        `Exchange` and a `Slope`; called anew for each run, so that it may keep a state.
+    schedule : {"cut", "phases", "hold", "still"}
+        What a run without `rounds` does: cut the step until the numerical error is small; a fixed number
+        of rounds in three phases, for rules that solve no equation; hold the step until the numerical
+        error is small; hold it until nobody moves.
+    caution : float
+        The share of the safe step that the method can bear.
+    """
+
+    rule: Rule = MEAN
+    update: Callable[[Exchange, Slope], Update] | None = None
+    schedule: str = "cut"
+    caution: float = 1.0
+
+
+def rounds_of(
+    scheme: Scheme, problem: Problem, steps: ClientSteps, attack: Attack | None, metric: Array | None
+) -> Rounds:
+    """Return a method's rounds: the kernel's own loop where it has one, else one in Python."""
+    loss = problem.loss(metric)
+    if scheme.update is None and attack is None:
+        mixing = problem.mixing if scheme.rule is MEAN else Exchange(problem, scheme.rule).mixing
+        return partial(_kernel_rounds, mixing, loss, steps.factors, problem.threads)
+
+    exchange = Exchange(problem, scheme.rule, attack)
+
+    def slope(theta: Array) -> Array:
+        out = np.empty((problem.M, 1, problem.P))
+        _kernels.gradient(loss, np.ascontiguousarray(theta)[:, None, :], out, problem.threads)
+        return steps.factors[:, None] * out[:, 0]
+
+    return partial(_python_rounds, (scheme.update or _descend)(exchange, slope))
+
+
+def _descend(exchange: Exchange, slope: Slope) -> Update:
+    """Combine, then a gradient step: the round of the kernel's loop."""
+
+    def update(theta: Array, step: float) -> Array:
+        at = exchange.combine(theta)
+        return at - step * slope(at)
+
+    return update
+
+
+def _kernel_rounds(
+    mixing: _kernels.Mixing,
+    loss: _kernels.Loss,
+    factors: Array,
+    threads: int,
+    theta: Array,
+    step: float,
+    rounds: int,
+    moved: Array,
+    limit: float,
+) -> int:
+    steps = np.ascontiguousarray((step * factors)[:, None])
+    return _kernels.rounds(mixing, loss, theta[:, None, :], steps, rounds, moved[:, None], np.array([limit]), threads)
+
+
+def _python_rounds(update: Update, theta: Array, step: float, rounds: int, moved: Array, limit: float) -> int:
+    for t in range(rounds):
+        # A run that blows up ends with a move that is not finite, which the caller looks at.
+        with np.errstate(over="ignore", invalid="ignore"):
+            after = update(theta, step)
+            moved[t] = np.sqrt(((after - theta) ** 2).sum(axis=1)).max()
+        theta[:] = after
+        if not (np.isfinite(moved[t]) and moved[t] <= limit):
+            return t + 1
+    return rounds
+
+
+def _with_own_first(W: sparse.csr_array) -> sparse.csr_array:
+    """Return W with each client's own entry the first of its row.
+
+    A client to which W gives no weight of its own joins its d neighbours as one of d + 1: w_mk becomes
+    d w_mk / (d + 1), and w_mm is 1 / (d + 1).
+    """
+    M = W.shape[0]
+    own = W.diagonal()
+    degree = np.diff(W.indptr).astype(float)
+    share = np.where(own > 0, 1.0, degree / (degree + 1.0))
+    receiver = np.repeat(np.arange(M), np.diff(W.indptr))
+    others = receiver != W.indices
+    rows = np.concatenate([np.arange(M), receiver[others]])
+    columns = np.concatenate([np.arange(M), W.indices[others]])
+    values = np.concatenate([np.where(own > 0, own, 1.0 / (degree + 1.0)), (share[receiver] * W.data)[others]])
+    order = np.argsort(rows, kind="stable")
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=M))])
+    return sparse.csr_array((values[order], columns[order], indptr), shape=(M, M))

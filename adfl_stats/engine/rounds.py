@@ -1,0 +1,346 @@
+"""Rounds in chunks: schedules, traces, stopping and divergence.
+
+Three ways to run, from the arguments of ``fit``:
+
+- `rounds` given: exactly that many rounds of the paper's recursion at one step;
+- a step but no `rounds`: the same recursion until its numerical error is small, or has stopped
+  falling;
+- neither: constant-and-cut in coordinates in which the pooled curvature is the identity. The clients
+  would agree on these coordinates by gossip once, before the run; they change the path, not the limit
+  as the step tends to zero. The paper's schedule is not public: this one is ours.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from adfl_stats._types import Array
+from adfl_stats.engine.attacks import Attack
+from adfl_stats.engine.numerical_error import NumericalError, Yardstick, numerical_error, yardstick
+from adfl_stats.engine.problem import ClientSteps, Problem
+from adfl_stats.engine.round import Rounds, Scheme, rounds_of
+from adfl_stats.errors import ConvergenceWarning, DivergenceError
+
+__all__ = ["Plan", "Run", "iterate", "safe_step"]
+
+
+# A move this many times the first one cannot belong to a run that converges.
+BLOW_UP = 1e4
+# Rounds of a run in phases that is not told how many.
+PHASED_ROUNDS = 300
+# A move this small beside the estimates is rest.
+STILL = 1e-10
+PLAIN = Scheme()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to run: see the module's notes.
+
+    Attributes
+    ----------
+    step : float or None
+        The learning rate alpha; None chooses it from the largest curvature.
+    rounds : int or None
+        Rounds per stage; None runs until the numerical error is below `tolerance`.
+    tolerance : float
+        Wanted numerical error in standard errors.
+    max_rounds : int
+        Where a run without `rounds` gives up.
+    heterogeneity : {"auto", "none", "estimate", "intercept"}
+        Whether normal clients may differ, for weights and inference.
+    progress : bool
+        Whether to show a bar.
+    solver : str
+        "rounds", or "limit" for the limit of the rounds solved for directly.
+    final : bool
+        Whether the estimate is what the user asked for, not a start for something else.
+    attack : Attack or None
+        Clients that lie, and how.
+    """
+
+    step: float | None = None
+    rounds: int | None = None
+    tolerance: float = 0.05
+    max_rounds: int = 20_000
+    heterogeneity: str = "auto"
+    progress: bool = False
+    solver: str = "rounds"
+    final: bool = True
+    attack: Attack | None = None
+
+    def loosened(self) -> Plan:
+        """Return the plan of an intermediate stage, whose estimate is only a start for the next."""
+        return replace(self, tolerance=max(self.tolerance, 0.5), final=False)
+
+
+@dataclass
+class Run:
+    """The state after some rounds, and how it got there."""
+
+    theta: Array
+    step: float
+    rounds: int = 0
+    solver: str = "rounds"
+    trace: list[dict[str, float]] = field(default_factory=list)
+
+    def record(self, moved: float) -> None:
+        """Add a line to the trace."""
+        consensus = float(np.sqrt(self.theta.var(axis=0).sum()))
+        self.trace.append({"round": self.rounds, "step": self.step, "moved": float(moved), "consensus": consensus})
+
+
+class _Loop:
+    """A scheme's rounds with a watch on divergence; the state is that of a `Run`."""
+
+    def __init__(
+        self, problem: Problem, run: Run, steps: ClientSteps, scheme: Scheme, rounds: Rounds, bar: Any
+    ) -> None:
+        self.problem, self.run, self.steps, self.scheme = problem, run, steps, scheme
+        self.rounds, self.bar = rounds, bar
+        self.limit = np.inf
+
+    def advance(self, rounds: int) -> bool:
+        """Do `rounds` rounds; return False, with the state spoilt, where the iteration blows up."""
+        run = self.run
+        done = 0
+        while done < rounds:
+            # The first round alone sets the size that later moves are compared with.
+            chunk = 1 if np.isinf(self.limit) else rounds - done
+            moved = np.empty(chunk)
+            n = self.rounds(run.theta, run.step, chunk, moved, self.limit)
+            run.rounds += n
+            done += n
+            last = moved[n - 1]
+            if not (np.isfinite(last) and last <= self.limit):
+                return False
+            if np.isinf(self.limit):
+                self.limit = BLOW_UP * last + 1e-6 * (1.0 + float(np.abs(run.theta).max()))
+            if self.bar is not None:
+                self.bar.update(n)
+        run.record(last)
+        return True
+
+
+def iterate(
+    problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, scheme: Scheme = PLAIN, label: str = ""
+) -> Run:
+    """Run a scheme, by default weighted DFL, equation (4.1), from `start` (M, P).
+
+    Parameters
+    ----------
+    problem : Problem
+        Data, network and family.
+    start : ndarray (M, P)
+        One row a client.
+    steps : ClientSteps
+        The clients' trust, as `Problem.steps` turns it into steps.
+    plan : Plan
+        Step, rounds and stopping.
+    scheme : Scheme
+        What a round does, and what a run does that is not told how many.
+    label : str
+        Shown by the progress bar.
+    """
+    if plan.solver == "limit" and plan.final:
+        raise ValueError(
+            f"solver='limit': {label} has no smooth limit that could be solved for; use solver='rounds', or make it "
+            "the start of a method that has one"
+        )
+    theta = np.array(start, dtype=np.float64, order="C")
+    bar = _bar(plan, label)
+    try:
+        if plan.rounds is None and plan.step is None:
+            return _cautiously(problem, theta, steps, scheme, plan, bar)
+        step = plan.step or scheme.caution * safe_step(steps.factors, problem.curvatures(theta.mean(axis=0)))
+        rounds = rounds_of(scheme, problem, steps, plan.attack, None)
+        loop = _Loop(problem, Run(theta, step), steps, scheme, rounds, bar)
+        if plan.rounds is not None:
+            fine = _exactly(loop, plan.rounds)
+        elif scheme.schedule == "phases":
+            fine = _exactly(loop, PHASED_ROUNDS)
+        else:
+            fine = {"cut": _until_small, "hold": _hold, "still": _until_still}[scheme.schedule](loop, plan)
+        if not fine:
+            raise _divergence(loop)
+        return loop.run
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def safe_step(factors: Array, curvatures: Array) -> float:
+    """Return one over the largest curvature of any client's weighted loss, half the stability limit."""
+    return 1.0 / float(np.max(factors * curvatures))
+
+
+def _exactly(loop: _Loop, rounds: int) -> bool:
+    """Do `rounds` rounds, with about a hundred lines of trace."""
+    chunk = max(1, rounds // 100)
+    while loop.run.rounds < rounds:
+        if not loop.advance(min(chunk, rounds - loop.run.rounds)):
+            return False
+    _warn_if_restless(loop)
+    return True
+
+
+def _warn_if_restless(loop: _Loop) -> None:
+    """Warn of a run that no longer settles: bounded gradients keep a step that is too large from blowing up."""
+    run = loop.run
+    moved = [line["moved"] for line in run.trace]
+    if run.rounds < 20 or moved[-1] < 0.5 * moved[len(moved) // 2]:
+        return
+    safe = _safe_here(loop)
+    if run.step > 2.0 * safe:
+        warnings.warn(
+            f"after {run.rounds} rounds at step={run.step:.4g} the clients still move as far as half-way through; the "
+            f"step is beyond the limit of stability {2.0 * safe:.4g}. Steps up to {safe:.4g} are safe here",
+            ConvergenceWarning,
+            stacklevel=6,
+        )
+
+
+def _until_small(loop: _Loop, plan: Plan) -> bool:
+    """Run at one step until the numerical error is small, or no longer falls."""
+    run, totals = loop.run, loop.steps.totals
+    previous, chunk = np.inf, 50
+    while run.rounds < plan.max_rounds:
+        if not loop.advance(min(chunk, plan.max_rounds - run.rounds)):
+            return False
+        unit = yardstick(loop.problem, run.theta, totals)
+        error = numerical_error(loop.problem, run.theta, totals, unit).total
+        if error <= plan.tolerance or error > 0.9 * previous:
+            break
+        # At least one time constant of the slowest mode: a shorter chunk would take slow progress for none.
+        slowest = 1.0 / float(linalg.eigvalsh(unit.inverse)[-1])
+        before, chunk = chunk, int(np.clip(np.ceil(1.0 / (run.step * slowest)), 50, plan.max_rounds))
+        previous = error if chunk <= 2 * before else np.inf
+    return True
+
+
+def _hold(loop: _Loop, plan: Plan) -> bool:
+    """Run at one step until the numerical error is small: what converges exactly may take its time."""
+    run, totals, chunk = loop.run, loop.steps.totals, 20
+    while run.rounds < plan.max_rounds:
+        if not loop.advance(min(chunk, plan.max_rounds - run.rounds)):
+            return False
+        unit = yardstick(loop.problem, run.theta, totals)
+        if numerical_error(loop.problem, run.theta, totals, unit).total <= plan.tolerance:
+            break
+        chunk += chunk // 2
+    return True
+
+
+def _until_still(loop: _Loop, plan: Plan) -> bool:
+    """Run at one step until nobody moves."""
+    run = loop.run
+    while run.rounds < plan.max_rounds:
+        if not loop.advance(min(50, plan.max_rounds - run.rounds)):
+            return False
+        if run.trace[-1]["moved"] <= STILL * (1.0 + float(np.abs(run.theta).max())):
+            break
+    return True
+
+
+def _cautiously(problem: Problem, start: Array, steps: ClientSteps, scheme: Scheme, plan: Plan, bar: Any) -> Run:
+    """Run a scheme's schedule in the pooled coordinates, and again from the start with a smaller step if it blows up.
+
+    The bound behind the first step is only local for the Poisson and the gamma.
+    """
+    metric, curvatures = problem.coordinates(start.mean(axis=0), steps.weights)
+    step = scheme.caution * safe_step(steps.factors, curvatures)
+    schedules: dict[str, Callable[[_Loop, Plan], bool]] = {
+        "cut": partial(_constant_and_cut, metric=metric),
+        "phases": _phases,
+        "hold": _hold,
+        "still": _until_still,
+    }
+    for _ in range(8):
+        rounds = rounds_of(scheme, problem, steps, plan.attack, metric)
+        loop = _Loop(problem, Run(start.copy(), step), steps, scheme, rounds, bar)
+        if schedules[scheme.schedule](loop, plan):
+            return loop.run
+        step /= 4.0
+    raise _divergence(loop)
+
+
+def _phases(loop: _Loop, plan: Plan) -> bool:
+    """Three phases, at the step, a fourth and a sixteenth of it."""
+    for _ in range(3):
+        if not loop.advance(PHASED_ROUNDS // 3):
+            return False
+        loop.run.step /= 4.0
+    return True
+
+
+def _constant_and_cut(loop: _Loop, plan: Plan, metric: Array) -> bool:
+    """Hold the step while that helps, cut it when it does not, stop when the error is small."""
+    problem, run, totals = loop.problem, loop.run, loop.steps.totals
+    rate = float(np.mean(totals))
+    previous = NumericalError(np.inf, np.inf)
+    unit: Yardstick | None = None
+    while run.rounds < plan.max_rounds:
+        # One time constant of the mean's slowest mode. A shorter chunk would take slow progress for none.
+        chunk = int(np.clip(np.ceil(1.0 / (run.step * rate)), 10, plan.max_rounds))
+        if not loop.advance(min(chunk, plan.max_rounds - run.rounds)):
+            return False
+        if unit is None:
+            unit = yardstick(problem, run.theta, totals)
+            rate = _slowest_rate(metric, unit.inverse)
+        error = numerical_error(problem, run.theta, totals, unit)
+        if error.total <= plan.tolerance:
+            unit = yardstick(problem, run.theta, totals)
+            error = numerical_error(problem, run.theta, totals, unit)
+            if error.total <= plan.tolerance:
+                return True
+        settled = error.consensus > 0.8 * previous.consensus
+        at_rest = error.optimisation < 0.3 * error.consensus or error.optimisation > 0.8 * previous.optimisation
+        if settled and at_rest:
+            run.step *= float(np.clip(0.5 * plan.tolerance / error.total, 0.1, 0.5))
+            unit = None
+            previous = NumericalError(np.inf, np.inf)
+        else:
+            previous = error
+    return True
+
+
+def _slowest_rate(metric: Array, inverse: Array) -> float:
+    """Return the smallest curvature of the mean's loss seen in `metric`, from its inverse Hessian.
+
+    It is below the bound behind the metric, far below for rare events or many classes.
+    """
+    full = np.kron(np.eye(len(inverse) // len(metric)), metric)
+    # The whole spectrum: the solver for a part of it fails where all eigenvalues are equal.
+    return 1.0 / float(linalg.eigh(inverse, full, eigvals_only=True)[-1])
+
+
+def _safe_here(loop: _Loop) -> float:
+    """Return a safe step in the user's own coordinates."""
+    problem = loop.problem
+    return loop.scheme.caution * safe_step(loop.steps.factors, problem.curvatures(problem.start().mean(axis=0)))
+
+
+def _divergence(loop: _Loop) -> DivergenceError:
+    run, caution = loop.run, loop.scheme.caution
+    share = "" if caution == 1.0 else f"{caution:.3g} times "
+    return DivergenceError(
+        f"the iteration diverged in round {run.rounds} at step={run.step:.4g}; steps up to {_safe_here(loop):.4g} "
+        f"are safe here ({share}one over the largest curvature of any client). Pass a smaller step, or step='auto'"
+    )
+
+
+def _bar(plan: Plan, label: str) -> Any:
+    if not plan.progress:
+        return None
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise ImportError("progress=True needs tqdm; install it with: pip install 'adfl-stats[study]'") from None
+    return tqdm(total=plan.rounds, desc=label or "rounds", unit="round", leave=False)

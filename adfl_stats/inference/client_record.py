@@ -1,0 +1,278 @@
+"""What a fit keeps of its model of clients, without the data: verdicts, deviations, spread, effects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from adfl_stats._algebra import inverse, stacked_cholesky
+from adfl_stats._types import Array, Ints, Mask
+from adfl_stats.data.batches import MATRIX_ENTRIES
+from adfl_stats.inference.clustered import LEAST_VARIANCE
+from adfl_stats.trust.client_model import ClientModel
+from adfl_stats.trust.null import Null
+from adfl_stats.trust.summaries import Summaries
+
+__all__ = ["ClientRecord", "record_clients"]
+
+
+# Fewer normal clients do not show what they vary like; degrees of freedom, beyond 4, that their tails may have at most.
+# Tails heavier than kurtosis says are believed where the log-likelihood gains half the 95 % point of chi-square.
+LEAST_CLIENTS, BELIEVABLE = 20, 1.92
+TAILS = (np.inf, 200.0, 100.0, 50.0, 25.0, 12.0, 6.0, 3.0)
+# A client is noisy if its residual variance is so many times the typical one, and beyond chance in any of M clients.
+NOISY, FAMILY_LEVEL = 2.0, 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class ClientRecord:
+    """The model of clients at the estimate.
+
+    Attributes
+    ----------
+    spread_kind, components : str
+        Which parts the model has: spread "none", "common", "diagonal", "rank k" or sums of these; components "normal",
+        "coherent", "gross".
+    candidates : list of [str, str, float]
+        Spread, components and criterion of the models that were compared, the best first.
+    probabilities : ndarray (M, 3)
+        Of being normal, of belonging to a coherent minority, of being gross.
+    spread : ndarray (P, P)
+        T, the covariance of the normal clients' parameters.
+    shift : ndarray (P,)
+        Of the coherent minority; NaN where there is none.
+    dispersion, prior, kurtosis : float
+        The typical noise level, the degrees of freedom it counts for, the excess kurtosis of the rows' scores.
+    noise : ndarray (M,)
+        Each client's own residual variance over the typical one; NaN where it has too few rows, or labels.
+    noisy : ndarray (M,) of bool
+        Whether that is beyond chance.
+    statistics, ranks, df, p_values : ndarray (M,)
+        The score statistic s_m' Var(s_m)^+ s_m at the estimate, its degrees of freedom and those of its tails, and the
+        p-value. The variance has the clients' noise levels, the spread T, and what the client's own rows did to the
+        estimate; the statistic is divided by the factor that its median over the normal clients calls for, if that is
+        above one.
+    cochran : list of float
+        Cochran's Q of the normal clients over all coefficients, its degrees of freedom, and its p-value.
+    deviations, errors : ndarray (M, P)
+        One scoring step from the estimate to the client's own, and its standard errors (sampling alone); NaN where the
+        client does not know all coefficients.
+    effects, effect_errors : ndarray (M, P)
+        The deviations shrunk by T (empirical Bayes), and their standard errors; zero where clients do not differ.
+    """
+
+    spread_kind: str
+    components: str
+    candidates: list[Any]
+    probabilities: Array
+    spread: Array
+    shift: Array
+    dispersion: float
+    prior: float
+    kurtosis: float
+    noise: Array
+    noisy: Mask
+    statistics: Array
+    ranks: Ints
+    df: Array
+    p_values: Array
+    cochran: list[float]
+    deviations: Array
+    errors: Array
+    effects: Array
+    effect_errors: Array
+
+    WORDS: ClassVar = ("spread_kind", "components", "candidates", "cochran", "dispersion", "prior", "kurtosis")
+
+    @property
+    def differ(self) -> bool:
+        """Whether clients differ."""
+        return self.spread_kind != "none"
+
+    def words(self) -> dict[str, Any]:
+        """Return what is not an array, for a file."""
+        return {name: getattr(self, name) for name in self.WORDS}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays, for a file."""
+        return {part.name: getattr(self, part.name) for part in fields(self) if part.name not in self.WORDS}
+
+
+def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: bool, smooth: bool) -> ClientRecord:
+    """Sum up a model of clients at the estimate.
+
+    Parameters
+    ----------
+    model : ClientModel
+        With summaries at the estimate.
+    totals : ndarray (M,)
+        The clients' total weights v_m.
+    rows : ndarray (M,)
+        The clients' total row weights; v_m / (M rows) is what a row counts in the estimating equation.
+    known : bool
+        Whether the dispersion follows from the mean, so that no client can be noisy.
+    smooth : bool
+        Whether the estimate solves that equation; if not it is taken as given.
+    """
+    summaries, null = model.summaries, model.null
+    M, P = summaries.scores.shape
+    heard = summaries.ranks > 0
+    # A client without information says nothing, unless it is one whose numbers overflow.
+    silent = ~heard & (model.probabilities[:, 0] > 0.5)
+    statistics, ranks = _statistics(model, totals / (M * rows) if smooth else np.zeros(M))
+    inflation, df = _empirical_null(statistics, ranks, null.df, (model.probabilities[:, 0] > 0.5) & heard)
+    statistics = statistics / inflation
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p_values = stats.f.sf(statistics / np.maximum(ranks, 1) / (1.0 - 2.0 / df), np.maximum(ranks, 1), df)
+    noise, noisy = _noise(summaries, null, known=known)
+    full = summaries.ranks == P
+    deviations, errors = np.full((M, P), np.nan), np.full((M, P), np.nan)
+    deviations[full] = np.linalg.solve(summaries.factors[full], summaries.scores[full][:, :, None])[:, :, 0]
+    effects, effect_errors = np.zeros((M, P)), np.zeros((M, P))
+    errors[heard], effects[heard], effect_errors[heard] = _effects(model)
+    errors[~full] = np.nan
+    return ClientRecord(
+        spread_kind=model.spread_kind,
+        components=model.components,
+        candidates=[list(one) for one in model.candidates],
+        probabilities=model.probabilities,
+        spread=model.spread,
+        shift=np.full(P, np.nan) if model.shift is None else model.shift,
+        dispersion=null.dispersion,
+        prior=null.prior,
+        kurtosis=null.kurtosis,
+        noise=noise,
+        noisy=noisy,
+        statistics=np.where(heard, statistics, np.where(silent, 0.0, np.inf)),
+        ranks=ranks,
+        df=df,
+        p_values=np.where(heard & (ranks > 0), p_values, np.where(heard | silent, 1.0, 0.0)),
+        cochran=model.cochran,
+        deviations=deviations,
+        errors=errors,
+        effects=effects,
+        effect_errors=effect_errors,
+    )
+
+
+def _statistics(model: ClientModel, alone: Array) -> tuple[Array, Ints]:
+    """Return s_m' Var(s_m)^+ s_m and its rank, in coordinates in which the client's information is the identity.
+
+    With W_m the variance of the whitened score z_m (noise level times shape, plus L_m'T L_m) and a_m what a row of the
+    client counts, the estimate moves z_m by L_m'H^-1 sum_k a_k L_k z_k, H = sum_k a_k J_k, and its variance to
+
+        W_m - a_m (W_m G_m + G_m W_m) + L_m' S L_m,   G_m = L_m'H^-1 L_m,   S = H^-1 (sum_k a_k^2 L_k W_k L_k') H^-1.
+    """
+    factors, P = model.summaries.factors, model.summaries.factors.shape[1]
+    H, outer = np.zeros((P, P)), np.zeros((P, P))
+    for at in _chunks(len(factors), P):
+        L = alone[at, None, None] * factors[at]
+        H += np.tensordot(L, factors[at], ((0, 1), (0, 1)))
+        outer += (L.transpose(0, 2, 1) @ _variances(model, at) @ L).sum(axis=0)
+    bread = inverse(H) if alone.any() else np.zeros((P, P))
+    S = bread @ outer @ bread
+    statistics, ranks = np.empty(len(factors)), model.summaries.ranks.copy()
+    for at in _chunks(len(factors), P):
+        W, L, flipped = _variances(model, at), factors[at], factors[at].transpose(0, 2, 1)
+        cross = alone[at, None, None] * (W @ (L @ bread @ flipped))
+        W += L @ S @ flipped - cross - cross.transpose(0, 2, 1)
+        scale = np.maximum(model.null.dispersions[at], np.finfo(float).tiny)
+        # Beyond a client's rank the score is zero; a unit variance there changes nothing.
+        beyond = np.square(L).sum(axis=2) == 0.0
+        W = np.where(beyond[:, :, None] | beyond[:, None, :], 0.0, W / scale[:, None, None])
+        W[:, np.arange(P), np.arange(P)] += beyond
+        statistics[at], less = _quadratic_forms(W, model.summaries.scores[at] / np.sqrt(scale)[:, None])
+        ranks[at] -= less
+    return statistics, np.maximum(ranks, 0)
+
+
+def _chunks(M: int, P: int) -> list[slice]:
+    """Return slices of the clients whose (P, P) matrices together are not large."""
+    size = max(1, MATRIX_ENTRIES // (8 * P * P))
+    return [slice(low, min(low + size, M)) for low in range(0, M, size)]
+
+
+def _variances(model: ClientModel, at: slice) -> Array:
+    """Return W_m of some clients: noise level times shape, plus L_m'T L_m."""
+    factors, P = model.summaries.factors[at], model.summaries.factors.shape[1]
+    full = (model.summaries.ranks[at] == P)[:, None, None]
+    shape = np.where(full, model.null.shape, np.eye(P))
+    return model.null.dispersions[at, None, None] * shape + factors @ model.spread @ factors.transpose(0, 2, 1)
+
+
+def _quadratic_forms(variance: Array, along: Array) -> tuple[Array, Ints]:
+    """Return z'V^+ z for stacks V (C, P, P) and z (C, P), and how much rank V lacks."""
+    lower, full = stacked_cholesky(variance, np.sqrt(LEAST_VARIANCE))
+    statistics, less = np.empty(len(along)), np.zeros(len(along), dtype=np.int64)
+    statistics[full] = np.square(np.linalg.solve(lower[full], along[full][:, :, None])).sum(axis=(1, 2))
+    values, vectors = np.linalg.eigh(variance[~full])
+    keep = values > LEAST_VARIANCE
+    squares = np.square((vectors.transpose(0, 2, 1) @ along[~full][:, :, None])[:, :, 0])
+    statistics[~full] = np.divide(squares, values, out=np.zeros_like(values), where=keep).sum(axis=1)
+    less[~full] = (~keep).sum(axis=1)
+    return statistics, less
+
+
+def _empirical_null(statistics: Array, ranks: Ints, df: Array, normal: Mask) -> tuple[float, Array]:
+    """Return a factor of the statistics, and degrees of freedom, that the normal clients themselves call for.
+
+    Efron's (2004) empirical null: a spread too small to be estimated, or tails heavier than kurtosis says, show in the
+    statistics of the normal clients. The factor compares medians, the tails are the most likely of a few; both only
+    make flags rarer.
+    """
+    use = normal & (ranks > 0)
+    if use.sum() < LEAST_CLIENTS:
+        return 1.0, df
+    Q, r, nu = statistics[use], ranks[use].astype(np.float64), df[use]
+    expected = stats.f.ppf(0.5, r, nu) * r * (1.0 - 2.0 / nu)
+    # A median over M clients has the standard error 1.25 / sqrt(M) times that of one; so much is not counted.
+    error = 1.25 * float(np.mean(np.sqrt(2.0 / r))) / np.sqrt(len(Q))
+    inflation = max(1.0, float(np.median(Q / expected)) - error)
+    fits = []
+    for most in TAILS:
+        tail = np.minimum(nu, 4.0 + most)
+        scale = 1.0 - 2.0 / tail
+        fits.append(float((stats.f.logpdf(Q / (inflation * r * scale), r, tail) - np.log(scale)).sum()))
+    best = int(np.argmax(fits))
+    return inflation, np.minimum(df, 4.0 + TAILS[best if fits[best] - fits[0] > BELIEVABLE else 0])
+
+
+def _noise(summaries: Summaries, null: Null, *, known: bool) -> tuple[Array, Mask]:
+    """Return each client's residual variance over the typical one, and whether it is beyond chance.
+
+    A variance of n rows with d degrees of freedom varies as one of 2 / (2 / d + kappa / n) normal rows would.
+    """
+    M, typical = len(summaries.sizes), null.dispersion
+    if known or not typical > 0.0:
+        return np.full(M, np.nan), np.zeros(M, dtype=bool)
+    noise = summaries.dispersions / typical
+    spare = np.maximum(summaries.sizes - summaries.ranks, 1.0)
+    spare = 2.0 / (2.0 / spare + null.kurtosis / np.maximum(summaries.sizes, 1.0))
+    with np.errstate(invalid="ignore"):
+        beyond = stats.chi2.sf(noise * spare, spare) * M < FAMILY_LEVEL
+    return noise, np.isfinite(noise) & beyond & (noise > NOISY) & (summaries.ranks > 0)
+
+
+def _effects(model: ClientModel) -> tuple[Array, Array, Array]:
+    """Return the standard errors of the clients' own estimates, E(u_m | scores) and its standard deviation.
+
+    For the clients that have a score, at the estimate.
+    """
+    scores, units = model.scores, model.units
+    T, P = model.spread / np.outer(units, units), len(units)
+    errors, effects, spreads = (np.zeros((scores.M, P)) for _ in range(3))
+    for at in _chunks(scores.M, P):
+        J, full = scores.information[at], scores.ranks[at] == P
+        part = np.full((len(J), P), np.nan)
+        part[full] = np.sqrt(np.diagonal(np.linalg.inv(J[full]), axis1=1, axis2=2))
+        errors[at] = part * units
+        if model.differ:
+            # T (I + J T)^-1 = T - T J_T T without an inverse of T, which may be singular.
+            posterior = np.linalg.solve(np.eye(P) + T @ J, np.broadcast_to(T, J.shape))
+            effects[at] = (posterior @ scores.slopes[at][:, :, None])[:, :, 0] * units
+            spreads[at] = np.sqrt(np.maximum(np.diagonal(posterior, axis1=1, axis2=2), 0.0)) * units
+    return errors, effects, spreads

@@ -1,0 +1,405 @@
+"""Inference by client: covariances that hold with few and unequal clients, and their degrees of freedom.
+
+The estimate solves sum_m u_m = 0 with u_m = a_m S_m, where S_m is the client's score (sum over its rows of the
+loss's gradient) and a_m its weight per row. With K_m = a_m J_m the client's share of the curvature H = sum_m K_m,
+the estimate moves the client's score to
+
+    e_m = u_m - K_m H^-1 sum_k u_k.
+
+The working model says that the clients' scores are independent with variances
+
+    Omega_m = a_m^2 (phi J_m + J_m T J_m),
+
+T being the variance of the clients' own parameters (zero if not given), so that
+
+    V_m = Var(e_m) = Omega_m - Omega_m H^-1 K_m - K_m H^-1 Omega_m + K_m S K_m,   S = H^-1 (sum_k Omega_k) H^-1.
+
+Every covariance is a sum over clients of b_m b_m', where b_m is the client's contribution to the estimate's error:
+
+- CR1: b_m = H^-1 u_m, times statsmodels' correction M / (M - 1) (N - 1) / (N - P).
+- CR2 (Bell & McCaffrey 2002; Pustejovsky & Tipton 2018): b_m = H^-1 A_m e_m, where
+  A_m = Omega_m F_m (F_m' V_m F_m)^{-1/2} F_m' with F_m F_m' = Omega_m^+ makes A_m V_m A_m' = Omega_m: the covariance
+  is unbiased under the working model. A_m does not depend on which root F_m is taken. With T = 0 it is, row by row,
+  the adjustment of Pustejovsky & Tipton for independent rows.
+- CR3: b_m = (H - K_m)^-1 e_m, the Newton step to the estimate without the client (exact in the Gaussian model),
+  times (M - 1) / M: the jackknife over clients (CV3 of MacKinnon, Nielsen & Webb 2023).
+
+For a contrast c the variance estimate sum_m (c'b_m)^2 is about chi-square with Satterthwaite's degrees of freedom
+(tr G)^2 / ||G||_F^2, where G (M, M) is the covariance of the c'b_m under the working model (Bell & McCaffrey 2002).
+With p_m = A_m' H^-1 c, l_m = K_m p_m and r_m = H^-1 Omega_m p_m - S l_m / 2,
+
+    G_mk = 1{m = k} p_m' Omega_m p_m - l_m' r_k - r_m' l_k,
+
+a diagonal and a matrix of rank 2 P at most, so that G itself is never formed.
+
+Bell, R. M. & McCaffrey, D. F. (2002). Bias reduction in standard errors for linear regression with multi-stage samples.
+Survey Methodology 28, 169-181.
+Pustejovsky, J. E. & Tipton, E. (2018). Small-sample methods for cluster-robust variance estimation and hypothesis
+testing in fixed effects models. Journal of Business & Economic Statistics 36, 672-683.
+MacKinnon, J. G., Nielsen, M. O. & Webb, M. D. (2023). Fast and reliable jackknife and bootstrap methods for
+cluster-robust inference. Journal of Applied Econometrics 38, 671-694.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adfl_stats._algebra import inverse, roots_of_inverses, stacked_cholesky
+from adfl_stats._types import Array, Mask
+from adfl_stats.data.batches import whole_clients
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.losses.client_sums import moments
+from adfl_stats.losses.evaluation import Evaluation
+from adfl_stats.losses.families import Family
+
+__all__ = ["Clustered", "adjustments", "contrast_df", "gather_clustered", "identified", "joint_df", "left_out"]
+
+
+# A client carries weight if a row of it counts more than this share of the row that counts most.
+CARRIES = 1e-6
+# A direction in which the client decides the estimate by itself leaves less than this share of its variance.
+LEAST_VARIANCE = 1e-6
+# Below this share of the variance under the working model, the clients' differences do not show a contrast's variance.
+LEAST_SHARE = 0.9
+# Numbers kept for the degrees of freedom of any contrast, and the most coefficients whose own are exact.
+KEPT_ENTRIES = 1 << 20
+MOST_COEFFICIENTS = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Clustered:
+    """What inference by client needs, without the data.
+
+    Attributes
+    ----------
+    clients, rows : int
+        Clients that carry weight, and their rows.
+    cr2, cr3 : ndarray (M, P)
+        Each client's contribution b_m; empty where the estimate solves no equation.
+    df : ndarray (P,)
+        Satterthwaite's degrees of freedom of each coefficient's CR2 variance; NaN where one client alone
+        identifies the coefficient, so that no difference between clients shows its variance.
+    working, expected : ndarray (P, P)
+        The estimate's variance under the working model, and the mean of its CR2 estimate there. They are the same
+        but for directions that one client alone identifies.
+    least_df : float
+        Degrees of freedom that serve any contrast where `own` has no clients: one over a bound on the share of a
+        client in its variance, less 1.
+    own, left, right : ndarray (m, P, P)
+        p_m' Omega_m p_m, and l_m and r_m in columns, for the contrasts that are single coefficients; with no clients
+        where they would take too much room.
+    """
+
+    clients: int
+    rows: int
+    cr2: Array
+    cr3: Array
+    df: Array
+    working: Array
+    expected: Array
+    least_df: float
+    own: Array
+    left: Array
+    right: Array
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Return the fields as arrays, for a file."""
+        return {part.name: np.asarray(getattr(self, part.name)) for part in fields(self)}
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, NDArray[np.generic]]) -> Clustered:
+        """Return the record whose `arrays` these are."""
+        plain = {name: arrays[name].item() for name in ("clients", "rows", "least_df")}
+        return cls(**(arrays | plain))
+
+
+def gather_clustered(
+    data: ClientData,
+    family: Family,
+    theta: Array,
+    weights: Array,
+    found: Evaluation,
+    *,
+    smooth: bool,
+    spread: Array | None = None,
+    dispersion: float = 1.0,
+) -> Clustered:
+    """Pass over the clients once for the contributions of CR2 and CR3, and the degrees of freedom.
+
+    Parameters
+    ----------
+    data, family, theta
+        As in `evaluate`.
+    weights : ndarray (M,)
+        The clients' total weights v_m.
+    found : Evaluation
+        What `evaluate` returned for these.
+    smooth : bool
+        Whether theta solves the weighted estimating equation. If not (medians do not), the record is empty.
+    spread : ndarray (P, P), optional
+        T, the variance of the clients' own parameters. It takes one more pass.
+    dispersion : float
+        phi, the rows' variance within clients; matters beside T only.
+
+    The bread and CR3 have the observed curvature, as the sandwich has; the working model has the expected one.
+    """
+    M, P = data.n_clients, len(theta)
+    per_row = weights / (M * data.totals)
+    counted = per_row > CARRIES * per_row.max()
+    clients, rows = int(counted.sum()), int(data.sizes[counted].sum())
+    if not smooth:
+        none, square = np.zeros((0, P)), np.full((P, P), np.nan)
+        return Clustered(
+            clients, rows, none, none, np.full(P, np.nan), square, square, np.nan, *(np.zeros((3, 0, P, P)))
+        )
+    # Without T the dispersion cancels, and must not be zero for data without noise.
+    phi = dispersion if spread is not None else 1.0
+    total = phi * found.model_meat
+    if spread is not None:
+        total = total + _spread_between(data, family, theta, per_row, spread)
+    H, bread = inverse(found.information), inverse(found.hessian)
+    working = H @ total @ H
+    rest = bread @ (weights @ found.gradients) / M
+    cr2, cr3 = np.zeros((M, P)), np.zeros((M, P))
+    tally = _Tally(working, M)
+    for pieces in whole_clients(data, P):
+        first = pieces[0].clients
+        use = np.flatnonzero(per_row[first] > 0.0)
+        if not len(use):
+            continue
+        at, sums = first.start + use, moments(data, family, theta[None], pieces)
+        share = (per_row * data.totals)[at, None, None]
+        observed, K = share * sums.hessian[use], share * sums.information[use]
+        score = share[:, 0] * sums.gradient[use] - observed @ rest
+        omega = phi * per_row[at, None, None] * K
+        if spread is not None:
+            omega += K @ spread @ K
+        adjusted = adjustments(omega, K, H, working)
+        cr2[at] = (adjusted @ score[:, :, None])[:, :, 0] @ bread
+        cr3[at] = left_out(score, observed, found.hessian)
+        tally.add(adjusted, omega, K, H)
+    return Clustered(clients, rows, cr2, cr3, tally.df(), working, tally.expected, tally.least_df(), *tally.kept())
+
+
+def _spread_between(data: ClientData, family: Family, theta: Array, per_row: Array, spread: Array) -> Array:
+    """Return the sum over clients of K_m T K_m."""
+    total = np.zeros_like(spread)
+    for pieces in whole_clients(data, len(theta)):
+        at = pieces[0].clients
+        K = (per_row * data.totals)[at, None, None] * moments(data, family, theta[None], pieces).information
+        total += (K @ spread @ K).sum(axis=0)
+    return total
+
+
+def adjustments(omega: Array, K: Array, H: Array, working: Array) -> Array:
+    """Return CR2's A_m (C, P, P), from Omega_m, K_m (C, P, P), the inverse of H, and the estimate's variance S."""
+    roots, _ = roots_of_inverses(omega)
+    flipped, cross = roots.transpose(0, 2, 1), omega @ H @ K
+    lost = cross + cross.transpose(0, 2, 1) - K @ working @ K
+    return omega @ roots @ _inverse_roots(flipped @ omega @ roots, flipped @ lost @ roots) @ flipped
+
+
+def _inverse_roots(unit: Array, lost: Array) -> Array:
+    """Return (unit - lost)^{-1/2} of stacks (C, P, P), where unit is the identity, or zero beyond a client's rank.
+
+    Directions in which nothing is left have zero. Where little is lost, a series does it for less than eigenvalues.
+    """
+    size = np.sqrt(np.square(lost).sum(axis=(1, 2)))
+    small = size < 1e-3
+    found, E = np.empty_like(lost), lost[small]
+    # (1 - x)^{-1/2} = 1 + x/2 + 3x^2/8 + 5x^3/16 + 35x^4/128 + ..., to 1e-15.
+    eye = np.eye(lost.shape[1])
+    series = 5 / 16 * eye + 35 / 128 * E
+    for coefficient in (3 / 8, 1 / 2, 1.0):
+        series = coefficient * eye + E @ series
+    found[small] = series
+    values, vectors = np.linalg.eigh((unit - lost)[~small])
+    keep = values > LEAST_VARIANCE
+    power = np.where(keep, 1.0 / np.sqrt(np.where(keep, values, 1.0)), 0.0)
+    found[~small] = (vectors * power[:, None, :]) @ vectors.transpose(0, 2, 1)
+    return found
+
+
+def left_out(score: Array, K: Array, hessian: Array) -> Array:
+    """Return (H - K_m)^-1 e_m (C, P): how the estimate would move without each client.
+
+    A direction that the others do not identify has no step. Coordinates are those in which H is the identity, so that
+    this does not depend on the columns' units.
+    """
+    root = roots_of_inverses(hessian[None])[0][0]
+    others, along = np.eye(len(hessian)) - root.T @ K @ root, score @ root
+    steps = np.empty_like(along)
+    _, possible = stacked_cholesky(others, np.sqrt(LEAST_VARIANCE))
+    steps[possible] = np.linalg.solve(others[possible], along[possible, :, None])[:, :, 0]
+    values, vectors = np.linalg.eigh(others[~possible])
+    keep = values > LEAST_VARIANCE
+    power = np.where(keep, 1.0 / np.where(keep, values, 1.0), 0.0)
+    flipped = vectors.transpose(0, 2, 1) @ along[~possible, :, None]
+    steps[~possible] = (vectors @ (power[:, :, None] * flipped))[:, :, 0]
+    return steps @ root.T
+
+
+class _Tally:
+    """Sums over the clients for the degrees of freedom, batch by batch.
+
+    Where the matrices of all clients have room they are kept, and give the degrees of freedom of any contrast.
+    """
+
+    def __init__(self, working: Array, M: int) -> None:
+        P = len(working)
+        self._working, self._P = working, P
+        self._keeps = 3 * M * P * P <= KEPT_ENTRIES
+        self._parts: list[tuple[Array, Array, Array]] = []
+        self.expected = np.zeros((P, P))
+        self._exact = P <= MOST_COEFFICIENTS
+        # l'l, r'r and l'r of each coefficient.
+        self._grams = np.zeros((3, P, P, P) if self._exact else (3, 0, 0, 0))
+        self._squares, self._largest = np.zeros(P), 0.0
+        self._root = roots_of_inverses(working[None])[0][0]
+
+    def add(self, adjusted: Array, omega: Array, K: Array, H: Array) -> None:
+        """Take in some clients."""
+        p = adjusted.transpose(0, 2, 1) @ H
+        reach = omega @ p
+        own, left = p.transpose(0, 2, 1) @ reach, K @ p
+        right = H @ reach - 0.5 * self._working @ left
+        cross = left.transpose(0, 2, 1) @ right
+        diagonal = own - cross - cross.transpose(0, 2, 1)
+        self.expected += diagonal.sum(axis=0)
+        if not self._keeps:
+            # The eighth root of the sum of the eigenvalues' eighth powers is close above the largest.
+            power = self._root.T @ diagonal @ self._root
+            power = power @ power
+            power = power @ power
+            self._largest = max(self._largest, float(np.square(power).sum(axis=(1, 2)).max() ** 0.125))
+        # Of ||G||_F^2, all but the low-rank part's.
+        alone, shared = (np.diagonal(part, axis1=1, axis2=2) for part in (own, cross))
+        if self._exact:
+            self._squares += (np.square(alone) - 4.0 * alone * shared).sum(axis=0)
+            by_coefficient = [np.ascontiguousarray(part.transpose(2, 0, 1)) for part in (left, right)]
+            for k, (one, other) in enumerate(((0, 0), (1, 1), (0, 1))):
+                self._grams[k] += by_coefficient[one].transpose(0, 2, 1) @ by_coefficient[other]
+        else:
+            self._squares += np.square(alone - 2.0 * shared).sum(axis=0)
+        if self._keeps:
+            self._parts.append((own, left, right))
+
+    def df(self) -> Array:
+        """Return the degrees of freedom of each coefficient.
+
+        For more than MOST_COEFFICIENTS the covariances between clients are those of clients that are all alike.
+        """
+        mean = np.diag(self.expected)
+        if self._exact:
+            ll, rr, lr = self._grams
+            low = 2.0 * ((ll * rr).sum(axis=(1, 2)) + (lr * lr.transpose(0, 2, 1)).sum(axis=(1, 2)))
+            squares = self._squares + low
+        else:
+            squares = self._squares
+        known = mean > LEAST_SHARE * np.diag(self._working)
+        df = np.divide(mean**2, squares, out=np.full(self._P, np.nan), where=known & (squares > 0.0))
+        return np.maximum(df if self._exact else df - 1.0, 1.0)
+
+    def least_df(self) -> float:
+        """Return the bound for any contrast, where it is needed."""
+        return 1.0 if self._keeps else max(1.0 / self._largest - 1.0, 1.0)
+
+    def kept(self) -> tuple[Array, Array, Array]:
+        """Return own, left and right of all clients, or of none."""
+        if not self._keeps:
+            none = np.zeros((0, self._P, self._P))
+            return none, none, none
+        own, left, right = (np.concatenate(part) for part in zip(*self._parts, strict=True))
+        return own, left, right
+
+
+def identified(record: Clustered, contrasts: Array) -> Mask:
+    """Return for which contrasts (R, P) the clients' differences show the variance: no client identifies it alone."""
+    mean, model = (np.einsum("ij,jk,ik->i", contrasts, part, contrasts) for part in (record.expected, record.working))
+    return np.asarray(mean >= LEAST_SHARE * model)
+
+
+def contrast_df(record: Clustered, contrasts: Array) -> Array:
+    """Return Satterthwaite's degrees of freedom of contrasts (R, P), one each.
+
+    NaN where one client alone identifies the contrast. Where the record does not keep the clients' matrices, a
+    contrast of several coefficients has the bound `least_df`.
+    """
+    out, shown = np.full(len(contrasts), np.nan), identified(record, contrasts)
+    for k in np.flatnonzero(shown):
+        c = contrasts[k]
+        if np.count_nonzero(c) == 1:
+            out[k] = record.df[np.flatnonzero(c)[0]]
+        elif not c.any():
+            out[k] = np.inf
+        elif not len(record.own):
+            out[k] = record.least_df
+        else:
+            out[k] = max((c @ record.expected @ c) ** 2 / _products(*_along(record, c[None]))[0, 0, 0], 1.0)
+    return out
+
+
+def joint_df(record: Clustered, contrasts: Array) -> float:
+    """Return the degrees of freedom eta of a joint test of contrasts (q, P).
+
+    With D the CR2 covariance of the contrasts in units of its mean under the working model, eta makes the total
+    variance of the entries of D that of a Wishart matrix over eta: eta = q (q + 1) / sum_st Var(d_st). The Wald
+    statistic Q is then taken as Hotelling's T^2, and (eta - q + 1) / (eta q) Q as F(q, eta - q + 1): the approximate
+    Hotelling test of Pustejovsky & Tipton (2018). With one contrast it is the t test.
+
+    NaN where one client alone identifies a combination of the contrasts, or they are linearly dependent.
+    """
+    q = len(contrasts)
+    mean = contrasts @ record.expected @ contrasts.T
+    model = contrasts @ record.working @ contrasts.T
+    size = np.sqrt(np.diag(model))
+    unit = np.outer(size, size)
+    if np.linalg.eigvalsh((mean - LEAST_SHARE * model) / unit)[0] <= 0.0:
+        return np.nan
+    if q == 1:
+        return float(contrast_df(record, contrasts)[0])
+    if not len(record.own):
+        return record.least_df
+    white = np.linalg.solve(np.linalg.cholesky(mean), contrasts)
+    return q * (q + 1) / float(_products(*_along(record, white)).sum())
+
+
+def _along(record: Clustered, contrasts: Array) -> tuple[Array, Array, Array]:
+    """Return own (m, q, q), and left and right (q, m, P), for contrasts (q, P)."""
+    left, right = (
+        np.ascontiguousarray((part @ contrasts.T).transpose(2, 0, 1)) for part in (record.left, record.right)
+    )
+    return contrasts @ record.own @ contrasts.T, left, right
+
+
+def _products(own: Array, left: Array, right: Array) -> Array:
+    """Return <G_ss, G_tt> and tr(G_st G_st), (2, q, q), where G_st is the covariance of contrasts s and t by client.
+
+    Their sum is the variance of the sum over clients of the products of their contributions to s and t.
+    """
+    q = len(left)
+    out = np.empty((2, q, q))
+    for s in range(q):
+        for t in range(s + 1):
+            ll, rr = left[s].T @ left[t], right[s].T @ right[t]
+            lr, rl = left[s].T @ right[t], right[s].T @ left[t]
+            low = {
+                (i, j): -np.einsum("mp,mp->m", left[i], right[j]) - np.einsum("mp,mp->m", right[i], left[j])
+                for i, j in ((s, s), (t, t), (s, t))
+            }
+            out[0, s, t] = (
+                own[:, s, s] @ (own[:, t, t] + low[t, t])
+                + own[:, t, t] @ low[s, s]
+                + 2.0 * ((ll * rr).sum() + (lr * rl).sum())
+            )
+            out[1, s, t] = (
+                own[:, s, t] @ (own[:, s, t] + 2.0 * low[s, t])
+                + (lr * lr.T).sum()
+                + (rl * rl.T).sum()
+                + 2.0 * (ll * rr.T).sum()
+            )
+            out[:, t, s] = out[:, s, t]
+    return out

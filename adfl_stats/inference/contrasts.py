@@ -1,0 +1,71 @@
+"""Linear hypotheses by statsmodels' own tests, on our estimates, covariance and degrees of freedom."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from statsmodels.base.model import LikelihoodModelResults
+from statsmodels.stats.contrast import ContrastResults
+
+from adfl_stats._types import Array
+from adfl_stats.inference.covariance import Inference
+
+__all__ = ["t_test", "wald_test"]
+
+
+class _View(LikelihoodModelResults):
+    """A statsmodels results object that knows only names, estimates, and how to judge contrasts of them.
+
+    statsmodels reads the hypotheses and then asks for their covariance; the contrasts are kept from there, as degrees
+    of freedom depend on them.
+    """
+
+    df_resid = np.inf
+    use_t = False
+
+    def __init__(self, params: pd.Series, inference: Inference) -> None:
+        names = [str(name) for name in params.index]
+        model = SimpleNamespace(
+            exog_names=names,
+            endog_names="y",
+            data=SimpleNamespace(cov_names=names, xnames=names, param_names=names),
+        )
+        self.inference, self.contrasts = inference, np.eye(len(names))
+        super().__init__(model, params.to_numpy(), normalized_cov_params=np.eye(len(names)), scale=1.0)
+
+    def cov_params(self, r_matrix: Any = None, **_: Any) -> Array:
+        """Return the covariance of the contrasts."""
+        self.contrasts = np.atleast_2d(np.asarray(r_matrix, dtype=np.float64))
+        return self.inference.covariance(self.contrasts)
+
+    @property
+    def df_resid_inference(self) -> Any:
+        """The degrees of freedom of the contrasts asked for last."""
+        df = self.inference.df(self.contrasts)
+        return float(df[0]) if len(df) == 1 else df
+
+
+class _JointView(_View):
+    """The same, for contrasts that are tested together."""
+
+    def cov_params(self, r_matrix: Any = None, **_: Any) -> Array:
+        """Return the covariance of the contrasts, if they can be tested together."""
+        self.inference.check_joint(np.atleast_2d(np.asarray(r_matrix, dtype=np.float64)))
+        return super().cov_params(r_matrix)
+
+
+def t_test(params: pd.Series, inference: Inference, r_matrix: Any) -> Any:
+    """Test hypotheses one by one: z tests, or t tests each with its own degrees of freedom."""
+    return _View(params, inference).t_test(r_matrix, use_t=inference.use_t)
+
+
+def wald_test(params: pd.Series, inference: Inference, r_matrix: Any) -> Any:
+    """Test hypotheses together: by chi-square, or by F where clients are compared."""
+    view = _JointView(params, inference)
+    found = view.wald_test(r_matrix, use_f=False, scalar=True)
+    if not inference.use_t:
+        return found
+    return ContrastResults(**inference.joint(found.statistic, view.contrasts))

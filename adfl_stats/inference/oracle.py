@@ -1,0 +1,200 @@
+"""The fit beside what knowing the abnormal clients would have given, and beside not caring at all."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from adfl_stats._algebra import inverse
+from adfl_stats._arguments import listing
+from adfl_stats._client_sets import abnormal_mask
+from adfl_stats._types import Array
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.numerical_error import sandwich
+from adfl_stats.engine.pooled import Estimate, local_estimate, pooled_estimate
+from adfl_stats.inference.record import FitRecord
+
+__all__ = ["OracleComparison", "compare_with_oracle"]
+
+
+WIDTH = 78
+
+
+@dataclass(frozen=True, eq=False)
+class OracleComparison:
+    """The oracle estimate, theta_A of the paper's section 4, and how far other estimates are from it.
+
+    The oracle pools the rows of the normal clients; "pooled" those of all clients (the limit of DFL with equal
+    influence); "local" is each normal client alone; "clients" is each normal client's own estimate in this fit.
+
+    Attributes
+    ----------
+    coefficients : DataFrame
+        One row per coefficient: this fit, the oracle and the pooled estimate with their standard errors
+        (sandwich), and the distance of the fit from the oracle in the oracle's standard errors.
+    local : DataFrame
+        The normal clients' local estimates; NaN where a client has none of its own (too few rows,
+        separated labels).
+    """
+
+    coefficients: pd.DataFrame
+    local: pd.DataFrame
+    _table: pd.DataFrame
+
+    @property
+    def efficiency(self) -> float:
+        """Efficiency of this fit, as in `to_frame`."""
+        return float(self._table["efficiency"].to_numpy()[0])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per estimate: fit, clients, oracle, pooled, local.
+
+        Let d be the estimate less the oracle, V the oracle's covariance, P the number of coefficients.
+
+        clients, rows : how many stand behind it; for this fit, those it trusts.
+        distance : root mean square over the coefficients of d in the oracle's standard errors.
+        worst : the largest of them in absolute value.
+        variance_ratio : mean over the coefficients of the oracle's variance over the estimate's own: below
+        one for estimates that leave normal clients out; it does not see bias, and may exceed one where
+        abnormal clients are counted in.
+        efficiency : P / (P + d' V^-1 d), an estimate from this one data set of the oracle's mean squared
+        error over the estimate's, both in the metric of V. The oracle's error and d are uncorrelated for
+        any consistent estimate, because the oracle is efficient, so their squares add up; bias counts in
+        d. It is one for the oracle and about n_m / N for a local estimate.
+
+        For clients and local estimates d' V^-1 d and the squared distances are means over the normal
+        clients that have one.
+        """
+        return self._table.copy()
+
+    def __str__(self) -> str:
+        rule = "=" * WIDTH
+        text = self._table.rename(index=_NAMES, columns=_SHORT).to_string(formatters=_FORMATS, na_rep="-")
+        lines = [_TITLE.center(WIDTH).rstrip(), rule, *text.splitlines(), rule]
+        gap = self.coefficients["distance"].to_numpy()
+        worst = int(np.argmax(np.abs(gap)))
+        lines.append(f"Farthest from it: {self.coefficients.index[worst]}, by {gap[worst]:.3g} standard errors.")
+        missing = int(self.local.isna().any(axis=1).sum())
+        if missing:
+            lines.append(f"{missing} normal clients have no local estimate: too few rows, or separated labels.")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        table = self._table.rename(index=_NAMES, columns=_SHORT).to_html(formatters=_FORMATS, na_rep="-")
+        return f"<h3>{html.escape(_TITLE)}</h3>{table}{self.coefficients.to_html(float_format='{:.4g}'.format)}"
+
+
+def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: Any) -> OracleComparison:
+    """Set a fit beside the oracle; see `Results.oracle`."""
+    data = _checked(fit, data)
+    if fit.set_aside.any() and data.set_aside is None:
+        # Numbers that overflow count for no estimate.
+        data = data.setting_aside(fit.set_aside)
+    normal = ~abnormal_mask(abnormal, fit.labels)
+    params, family = fit.theta.mean(axis=0), fit.family
+    oracle = pooled_estimate(data, family, normal, params)
+    if oracle is None:
+        raise ValueError(
+            f"the rows of the {int(normal.sum())} clients outside abnormal do not determine all "
+            f"{len(fit.names)} coefficients; leave coefficients out, or name fewer clients in abnormal"
+        )
+    everybody = np.ones(len(normal), dtype=bool)
+    pooled = pooled_estimate(data, family, everybody, oracle.params) or _absent(len(params))
+    own = (
+        sandwich(fit.evaluation.hessian, fit.evaluation.meat)[1]
+        if fit.smooth
+        else np.full_like(oracle.covariance, np.nan)
+    )
+    here = Estimate(params, own)
+    found = {int(m): local_estimate(data, family, int(m), oracle.params) for m in np.flatnonzero(normal)}
+    local = [estimate for estimate in found.values() if estimate is not None]
+    clients = [Estimate(theta, np.full_like(own, np.nan)) for theta in fit.theta[normal]]
+    table = pd.DataFrame(
+        {
+            "fit": _line([here], oracle, fit.trusted.sum(), fit.sizes[fit.trusted].sum()),
+            "clients": _line(clients, oracle, fit.trusted.sum(), fit.sizes[fit.trusted].sum()),
+            "oracle": _line([oracle], oracle, normal.sum(), fit.sizes[normal].sum()),
+            "pooled": _line([pooled], oracle, len(normal), fit.sizes.sum()),
+            "local": _line(local, oracle, 1, fit.sizes[normal].mean()),
+        }
+    ).T
+    rows = {m: np.full(len(params), np.nan) if estimate is None else estimate.params for m, estimate in found.items()}
+    return OracleComparison(
+        _coefficients(fit.names, here, oracle, pooled),
+        pd.DataFrame(
+            list(rows.values()), index=fit.labels[list(rows)].rename(fit.client_name), columns=fit.names, dtype=float
+        ),
+        table,
+    )
+
+
+def _line(estimates: list[Estimate], oracle: Estimate, clients: float, rows: float) -> dict[str, float]:
+    """Return a row of the table for one estimate or the mean over several."""
+    words = {"clients": float(clients), "rows": float(rows)}
+    if not estimates:
+        return words | dict.fromkeys(("distance", "worst", "variance_ratio", "efficiency"), np.nan)
+    se = np.sqrt(np.diag(oracle.covariance))
+    apart = np.array([estimate.params for estimate in estimates]) - oracle.params
+    squared = np.einsum("ij,jk,ik->i", apart, inverse(oracle.covariance), apart).mean()
+    variances = np.array([np.diag(estimate.covariance) for estimate in estimates])
+    return words | {
+        "distance": float(np.sqrt(np.mean((apart / se) ** 2))),
+        "worst": float(np.max(np.abs(apart / se))),
+        "variance_ratio": float(np.mean(np.diag(oracle.covariance) / variances)),
+        "efficiency": float(len(se) / (len(se) + squared)),
+    }
+
+
+def _coefficients(names: list[str], here: Estimate, oracle: Estimate, pooled: Estimate) -> pd.DataFrame:
+    columns: dict[str, Array] = {}
+    for name, estimate in {"fit": here, "oracle": oracle, "pooled": pooled}.items():
+        columns |= {name: estimate.params, f"{name}_se": np.sqrt(np.diag(estimate.covariance))}
+    found = pd.DataFrame(columns, index=names)
+    return found.assign(distance=(found["fit"] - found["oracle"]) / found["oracle_se"])
+
+
+def _absent(P: int) -> Estimate:
+    return Estimate(np.full(P, np.nan), np.full((P, P), np.nan))
+
+
+def _checked(fit: FitRecord, data: Any) -> ClientData:
+    """Return the data if they are those of the fit, as far as it can tell."""
+    if data is None:
+        raise ValueError(
+            "these results hold no data, and the oracle needs them; pass data=model.data, or fit with keep_data=True"
+        )
+    if not isinstance(data, ClientData):
+        raise TypeError(f"data is a {type(data).__name__}; pass the model's data, data=model.data")
+    same = data.labels.equals(fit.labels) and list(data.names) == fit.columns and data.classes == fit.classes
+    if not same or not np.array_equal(data.sizes, fit.sizes):
+        raise ValueError(
+            f"data are not those of the fit: they have {data.n_rows} rows of {data.n_clients} clients and the columns "
+            f"{listing(data.names)}; the fit had {int(fit.sizes.sum())} rows of {len(fit.labels)} clients and "
+            f"{listing(fit.columns)}. Pass the model's own, data=model.data"
+        )
+    return data
+
+
+_TITLE = "This fit beside the oracle"
+_NAMES = {
+    "fit": "this fit",
+    "clients": "its clients, each",
+    "oracle": "oracle",
+    "pooled": "all clients pooled",
+    "local": "local, each",
+}
+_SHORT = {"distance": "distance, SE", "worst": "worst, SE", "variance_ratio": "var. ratio"}
+_FORMATS = {
+    "clients": "{:.0f}".format,
+    "rows": "{:.0f}".format,
+    "distance, SE": "{:.3f}".format,
+    "worst, SE": "{:.3f}".format,
+    "var. ratio": "{:.3f}".format,
+    "efficiency": "{:.3f}".format,
+}

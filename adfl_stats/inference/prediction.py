@@ -1,0 +1,154 @@
+"""Predictions with their uncertainty."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from formulaic.errors import DataMismatchWarning
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from adfl_stats._arguments import finite_float64, in_interval, listing
+from adfl_stats._types import Array
+from adfl_stats.data.client_data import linear_shift
+from adfl_stats.inference.covariance import Inference
+from adfl_stats.inference.record import FitRecord
+
+__all__ = ["Prediction", "design_for"]
+
+
+def design_for(X: Any, columns: list[str], spec: Any) -> tuple[Array, pd.Index]:
+    """Return the design matrix for new rows, and their index."""
+    if isinstance(X, pd.DataFrame):
+        absent = [name for name in columns if name not in X.columns]
+        if not absent:
+            return finite_float64(X[columns], "X", 2), X.index
+        if spec is None:
+            raise ValueError(
+                f"X lacks the columns {listing(absent)}; the model was not built from a formula (or was read from a "
+                "file, which keeps no formula), so give its own columns"
+            )
+        needed = sorted({str(v) for v in spec.required_variables} - set(X.columns))
+        if needed:
+            raise ValueError(f"X lacks the formula's variables {listing(needed)}; its columns are {listing(X.columns)}")
+        try:
+            with warnings.catch_warnings():
+                # The formula would give an unknown level the columns of the reference level.
+                warnings.simplefilter("error", DataMismatchWarning)
+                found = spec.get_model_matrix(X, na_action="raise")
+        except DataMismatchWarning as warning:
+            levels = str(warning).partition("{")[2].partition("}")[0]
+            raise ValueError(f"X has levels of a factor that the data of the fit did not have: {levels}") from None
+        return finite_float64(found, "X", 2), X.index
+    if isinstance(X, pd.Series):
+        return design_for(X.to_frame().T, columns, spec)
+    if np.ndim(X) not in (1, 2):
+        raise ValueError(f"X must be a row or rows of numbers, got {X!r}")
+    design = finite_float64(X, "X", np.ndim(X))
+    design = design[None, :] if design.ndim == 1 else design
+    if design.ndim != 2 or design.shape[1] != len(columns):
+        raise ValueError(f"X has shape {design.shape}; {len(columns)} columns are wanted")
+    return design, pd.RangeIndex(len(design))
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Predicted means, their standard errors, and intervals.
+
+    Intervals are those of the linear predictor, carried through the inverse link; for class
+    probabilities they come from the delta method and are cut to [0, 1]. `df` are the degrees of freedom
+    of their quantiles, infinite for the normal distribution.
+    """
+
+    predicted_mean: Any
+    se_mean: Any
+    linear: Array
+    se_linear: Array
+    df: Array
+    fit: FitRecord
+
+    @classmethod
+    def at(
+        cls,
+        X: Array,
+        index: pd.Index,
+        inference: Inference,
+        *,
+        offset: ArrayLike | None,
+        exposure: ArrayLike | None,
+    ) -> Prediction:
+        """Predict at the rows of X."""
+        fit = inference.fit
+        params = fit.theta.mean(axis=0)
+        eta = X @ params.reshape(fit.family.outputs, -1).T
+        shift = linear_shift(offset, exposure, len(X))
+        if shift is not None:
+            eta += shift[:, None]
+        if fit.family.name == "multinomial":
+            return cls._of_classes(X, eta, index, inference)
+        eta = eta[:, 0]
+        se, df = inference.standard_errors(X), inference.df(X)
+        mean = fit.family.mean(eta)
+        slope = {"identity": np.ones_like(mean), "logit": mean * (1.0 - mean), "log": mean}[fit.family.link]
+        se_mean = pd.Series(se * slope, index=index)
+        return cls(pd.Series(mean, index=index, name="mean"), se_mean, eta, se, df, fit)
+
+    @classmethod
+    def _of_classes(cls, X: Array, eta: Array, index: pd.Index, inference: Inference) -> Prediction:
+        fit = inference.fit
+        probability = fit.family.mean(eta)
+        q = fit.family.outputs
+        # d p_k / d eta_j = p_k (1{k = j} - p_j), and eta_j is linear in the j-th block of parameters.
+        slopes = probability[:, :, None] * (np.eye(q + 1)[None, :, 1:] - probability[:, None, 1:])
+        full = (slopes[:, :, :, None] * X[:, None, None, :]).reshape(len(X) * (q + 1), -1)
+        se, df = (part(full).reshape(len(X), q + 1) for part in (inference.standard_errors, inference.df))
+        levels = pd.Index(fit.classes or range(q + 1), name=fit.y_name)
+        return cls(
+            pd.DataFrame(probability, index=index, columns=levels),
+            pd.DataFrame(se, index=index, columns=levels),
+            eta,
+            se,
+            df,
+            fit,
+        )
+
+    def summary_frame(self, alpha: float = 0.05) -> pd.DataFrame:
+        """Return mean, mean_se, mean_ci_lower and mean_ci_upper, as in statsmodels.
+
+        The Gaussian has obs_ci_lower and obs_ci_upper for a new observation besides. For classes the
+        columns are pairs (class, quantity).
+        """
+        reach = _quantiles(in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True) / 2.0, self.df)
+        if isinstance(self.predicted_mean, pd.DataFrame):
+            return self._class_frame(reach)
+        frame = pd.DataFrame({"mean": self.predicted_mean, "mean_se": self.se_mean})
+        for name, sign in (("mean_ci_lower", -1.0), ("mean_ci_upper", 1.0)):
+            frame[name] = self.fit.family.mean(self.linear + sign * reach * self.se_linear)
+        if self.fit.family.name == "gaussian":
+            spread = np.sqrt(self.se_linear**2 + self.fit.evaluation.scale)
+            for name, sign in (("obs_ci_lower", -1.0), ("obs_ci_upper", 1.0)):
+                frame[name] = self.linear + sign * reach * spread
+        return frame
+
+    def _class_frame(self, reach: Array) -> pd.DataFrame:
+        mean, se = self.predicted_mean, self.se_mean
+        parts = {
+            "mean": mean,
+            "mean_se": se,
+            "mean_ci_lower": (mean - reach * se).clip(lower=0.0),
+            "mean_ci_upper": (mean + reach * se).clip(upper=1.0),
+        }
+        joined = pd.concat(parts, axis=1).swaplevel(axis=1)
+        return joined[[(level, part) for level in mean.columns for part in parts]]
+
+
+def _quantiles(tail: float, df: Array) -> Array:
+    """Return the upper quantiles of t with these degrees of freedom, of the normal where they are infinite."""
+    found = np.full(df.shape, stats.norm.isf(tail))
+    finite = ~np.isinf(df)
+    found[finite] = stats.t.isf(tail, df[finite])
+    return found

@@ -1,0 +1,470 @@
+"""Results: estimates, inference and diagnostics, in pandas with the user's labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from adfl_stats._arguments import in_interval
+from adfl_stats._types import Array
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.numerical_error import sandwich
+from adfl_stats.inference.covariance import COV_TYPES, Inference
+from adfl_stats.inference.heterogeneity import Heterogeneity, heterogeneity_of
+from adfl_stats.inference.oracle import OracleComparison, compare_with_oracle
+from adfl_stats.inference.prediction import Prediction, design_for
+from adfl_stats.inference.record import FitRecord
+from adfl_stats.inference.screening import screen_fit
+from adfl_stats.network.network import Network
+from adfl_stats.trust import detectable_shift
+
+if TYPE_CHECKING:
+    from adfl_stats.theory import Report
+
+__all__ = ["COV_TYPES", "MethodRecord", "Results"]
+
+
+@dataclass(frozen=True)
+class MethodRecord:
+    """The method's name and what it settled on (lambda, measure, stages, start)."""
+
+    name: str
+    details: dict[str, Any]
+
+
+class Results:
+    """What `DecentralizedGLM.fit` found; built by it, or read back by `adfl_stats.load`.
+
+    Point estimates are means over the clients' own estimates. Inference conditions on the clients'
+    final weights and is about the parameter that the trusted clients share. Standard errors, tests and
+    intervals are by `cov_type` unless another is named: with the normal distribution where rows count
+    (sandwich, nonrobust), with t and F where clients do (CR1, CR2, CR3).
+    """
+
+    def __init__(self, fit: FitRecord, data: ClientData | None = None) -> None:
+        self.record = fit
+        self.data = data
+
+    # ---- estimates -------------------------------------------------------------------------------
+
+    @cached_property
+    def params(self) -> pd.Series:
+        """The mean over clients of their estimates."""
+        return self._series(self.record.theta.mean(axis=0))
+
+    @cached_property
+    def client_params(self) -> pd.DataFrame:
+        """Each client's own estimate, one row a client."""
+        index = self.record.labels.rename(self.record.client_name)
+        return pd.DataFrame(self.record.theta, index=index, columns=self.record.names)
+
+    @cached_property
+    def client_weights(self) -> pd.Series:
+        """omega_m of the last stage: 1 for the most trusted client, near 0 for suspicious ones."""
+        return self._by_client(self.record.weights, "weight")
+
+    @property
+    def trace(self) -> pd.DataFrame:
+        """How the runs went: run, round, step, longest move of a client, spread of the clients."""
+        return self.record.trace
+
+    @property
+    def method(self) -> MethodRecord:
+        """The method, and what it chose."""
+        return MethodRecord(self.record.method, self.record.details)
+
+    @property
+    def family(self) -> Any:
+        """The family."""
+        return self.record.family
+
+    @property
+    def network(self) -> Network:
+        """The network, in the data's order of clients."""
+        return self.record.network
+
+    @property
+    def nobs(self) -> int:
+        """Rows of all clients, N."""
+        return int(self.record.sizes.sum())
+
+    @property
+    def step(self) -> float:
+        """The learning rate of the last rounds."""
+        return self.record.step
+
+    @property
+    def lambda_path(self) -> pd.DataFrame | None:
+        """What cross-validation said of each lambda: lam, score, trusted, chosen; None where lambda was given.
+
+        The score is the mean held-out loss of the better half of the clients, `trusted` the number of clients
+        with at least a tenth of the largest weight in the first stage.
+        """
+        path = self.record.details.get("lambda_path")
+        return None if path is None else pd.DataFrame(path)
+
+    @property
+    def solver(self) -> str:
+        """How the last stage got where it is: "rounds", or "limit" if that was solved for directly."""
+        return self.record.solver
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of the last stage; passes over the data where `solver` is "limit"."""
+        return self.record.rounds
+
+    @property
+    def converged(self) -> bool:
+        """Whether the numerical error is within the tolerance."""
+        return self.numerical_error["total"] <= self.record.tolerance
+
+    @property
+    def numerical_error(self) -> pd.Series:
+        """Optimisation error, consensus error and their sum, in standard errors of the estimate.
+
+        The first is how far `params` are from the solution of the weighted estimating equation, the
+        second the root mean square distance of the clients from `params`; both for the coefficient
+        where they are worst.
+        """
+        error = self.record.error
+        return pd.Series(
+            {"optimisation": error.optimisation, "consensus": error.consensus, "total": error.total},
+            name="SE units",
+        )
+
+    @property
+    def effective_clients(self) -> float:
+        """(sum v)^2 / sum v^2 for the clients' total weights v_m (trust x size x influence)."""
+        v = self.record.total_weights
+        return float(v.sum() ** 2 / (v**2).sum())
+
+    # ---- inference -------------------------------------------------------------------------------
+
+    @property
+    def cov_type(self) -> str:
+        """The covariance that `bse`, `pvalues`, `conf_int()`, `summary()`, ... use unless another is named."""
+        return self.record.cov_type
+
+    @property
+    def use_t(self) -> bool:
+        """Whether `pvalues`, `conf_int()` and `summary()` use t and not the normal distribution."""
+        return Inference.of(self.record, None).use_t
+
+    def get_robustcov_results(self, cov_type: str) -> Results:
+        """Return the same results with another `cov_type` as the default, for `pvalues` and `summary()` too."""
+        return Results(replace(self.record, cov_type=Inference.of(self.record, cov_type).cov_type), self.data)
+
+    def cov_params(self, cov_type: str | None = None) -> pd.DataFrame:
+        """Return the covariance matrix of the estimate.
+
+        With v_m the clients' total weights, H the weighted curvature M^-1 sum v_m H_m and B the
+        variance of the weighted gradient, it is H^-1 B H^-1.
+
+        Parameters
+        ----------
+        cov_type : {"sandwich", "nonrobust", "CR1", "CR2", "CR3"}, optional
+            `cov_type` if not given. B from the rows' scores ("sandwich", also "HC0": statsmodels' when all
+            clients have equal weight), from the information and the dispersion ("nonrobust"), or from the
+            clients' scores, for rows that depend on one another within a client and for clients whose
+            parameters vary: "CR1" (also "cluster") with statsmodels' correction M / (M - 1) (N - 1) / (N - P),
+            where M and N count the clients that carry weight and their rows; "CR2", unbiased if the
+            model holds, with few and unequal clients too (Bell & McCaffrey 2002; Pustejovsky & Tipton
+            2018); "CR3", the jackknife over clients, which errs on the large side.
+
+        It is NaN for methods that screen what clients hear (medians, clipping, ...): they solve no such equation.
+        With CR2 and CR3 it is NaN for a coefficient that one client alone identifies.
+        """
+        found = Inference.of(self.record, cov_type).covariance()
+        return pd.DataFrame(found, index=self.record.names, columns=self.record.names)
+
+    @cached_property
+    def bse(self) -> pd.Series:
+        """Standard errors, by `cov_type`."""
+        return self.standard_errors()
+
+    def standard_errors(self, cov_type: str | None = None) -> pd.Series:
+        """Return the standard errors of a given kind."""
+        return self._series(np.sqrt(np.diag(self.cov_params(cov_type))))
+
+    @cached_property
+    def tvalues(self) -> pd.Series:
+        """Estimates over their standard errors: z or t statistics, see `use_t`."""
+        return self.params / self.bse
+
+    @property
+    def zvalues(self) -> pd.Series:
+        """The same as `tvalues`."""
+        return self.tvalues
+
+    @cached_property
+    def pvalues(self) -> pd.Series:
+        """Two-sided p-values of zero coefficients, by `cov_type`."""
+        return self._series(Inference.of(self.record, None).p_values(self.tvalues.to_numpy()))
+
+    def degrees_of_freedom(self, cov_type: str | None = None) -> pd.Series:
+        """Return the degrees of freedom of the coefficients' t tests; infinite where these are z tests.
+
+        CR1 has M - 1, M counting the clients that carry weight. CR2 has Satterthwaite's, which are few where few
+        clients decide about a coefficient; CR3 has those of CR2.
+        """
+        return self._series(Inference.of(self.record, cov_type).df(np.eye(len(self.record.names))))
+
+    def conf_int(
+        self, alpha: float = 0.05, cov_type: str | None = None, *, contamination: float | None = None
+    ) -> pd.DataFrame:
+        """Return confidence limits at level 1 - alpha; columns 0 and 1 as in statsmodels.
+
+        Parameters
+        ----------
+        alpha : float
+            One minus the level.
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+        contamination : float, optional
+            A share of the clients. Limits then allow for the bias that so many clients, shifted together by too little
+            to be seen, could leave in the coefficient; see `detection_limit`.
+        """
+        in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
+        se = self.standard_errors(cov_type)
+        reach = Inference.of(self.record, cov_type).reach(alpha, np.eye(len(se))) * se
+        if contamination is not None:
+            reach = reach + self.detection_limit(contamination)["bias"]
+        return pd.DataFrame({0: self.params - reach, 1: self.params + reach})
+
+    def detection_limit(self, share: float = 0.2) -> pd.DataFrame:
+        """Return what the fit cannot see: a coherent minority that is shifted by too little.
+
+        One row per coefficient. shift : from how many standard deviations of a client on (sampling and spread together)
+        a share of the clients that is moved together is found on average; bias : how far a shift just below that, in
+        this coefficient alone, would move the estimate; bias / se : the same in standard errors. The shift is an
+        expectation for clients of equal size (ours; no result of the paper).
+
+        Parameters
+        ----------
+        share : float
+            Share of the clients that are shifted.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=40, n=60, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(40, 5)).fit()
+        >>> bool((res.detection_limit(0.2)["shift"] > 2.0).all())
+        True
+        """
+        in_interval(share, "share", 0.0, 0.5, open_low=True, open_high=True)
+        clients = self.record.clients
+        normal = clients.probabilities[:, 0] > 0.5
+        known = normal & np.isfinite(clients.errors).all(axis=1)
+        sampling = np.median(clients.errors[known], axis=0) if known.any() else np.full(len(clients.spread), np.nan)
+        sd = np.sqrt(np.square(sampling) + np.diag(clients.spread))
+        shift = detectable_shift(len(normal), len(sd), share)
+        table = pd.DataFrame({"shift": shift, "bias": share * shift * sd}, index=self.params.index)
+        return table.assign(**{"bias / se": table["bias"] / self.bse})
+
+    def t_test(self, r_matrix: Any, cov_type: str | None = None) -> Any:
+        """Test linear hypotheses one by one, as statsmodels does (``"x1 = x2"``, a matrix, ...)."""
+        from adfl_stats.inference.contrasts import t_test
+
+        return t_test(self.params, Inference.of(self.record, cov_type), r_matrix)
+
+    def wald_test(self, r_matrix: Any, cov_type: str | None = None) -> Any:
+        """Test q linear hypotheses together, as statsmodels does.
+
+        By a chi-square statistic where rows count. Where clients do, by F: with q and M - 1 degrees of freedom for
+        CR1, as in statsmodels; for CR2 and CR3 by the approximate Hotelling test of Pustejovsky & Tipton (2018),
+        which for one hypothesis is the t test. These need more than q clients.
+        """
+        from adfl_stats.inference.contrasts import wald_test
+
+        return wald_test(self.params, Inference.of(self.record, cov_type), r_matrix)
+
+    def predict(self, X: Any, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None) -> Any:
+        """Return the mean response at new rows: a Series, or a frame of class probabilities.
+
+        Parameters
+        ----------
+        X : DataFrame or array
+            A frame with the formula's variables or the model's columns, or a design matrix.
+        offset, exposure : array, optional
+            As in the data.
+        """
+        return self.get_prediction(X, offset=offset, exposure=exposure).predicted_mean
+
+    def get_prediction(
+        self,
+        X: Any,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        cov_type: str | None = None,
+    ) -> Prediction:
+        """Return predictions with standard errors and intervals (``.summary_frame(alpha)``)."""
+        design, index = design_for(X, self.record.columns, self.record.spec)
+        return Prediction.at(
+            design,
+            index,
+            Inference.of(self.record, cov_type),
+            offset=offset,
+            exposure=exposure,
+        )
+
+    # ---- fit and clients -------------------------------------------------------------------------
+
+    @property
+    def scale(self) -> float:
+        """Dispersion: estimated over the weighted clients for the Gaussian, Huber's loss and gamma, else 1."""
+        return self.record.evaluation.scale
+
+    @property
+    def llf(self) -> float:
+        """Log-likelihood of the trusted clients' rows at `params`; for Huber's loss under his least favourable law."""
+        return self.record.llf
+
+    @property
+    def deviance(self) -> float:
+        """Deviance of the trusted clients' rows at `params`."""
+        return self.record.deviance
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion over the trusted clients."""
+        return -2.0 * self.llf + 2.0 * len(self.record.names)
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion over the trusted clients."""
+        rows = self.record.sizes[self.record.trusted].sum()
+        return float(-2.0 * self.llf + np.log(rows) * len(self.record.names))
+
+    def clients(self) -> pd.DataFrame:
+        """Return one row per client, in the order of the data.
+
+        n : rows; gradient : norm of its gradient at `params`; score, df : Rao's score statistic there, and its
+        mean for a client that follows the model; p_value : of it (see `adfl_stats.screen`); flagged : whether that
+        test flags the client at a false discovery rate of .1; weight : omega_m; verdict : how the model of clients
+        reads it: "" if it follows the majority, "noisy" if it does with a larger residual variance, "coherent" if it
+        is off together with others, "far off" if it is off by itself (none of these says corrupt); noise : its
+        residual variance over the typical one; shift : how far the
+        estimate would move without the client, for the coefficient that moves most, in standard errors;
+        influence : share of the network's consensus, M pi_m; distance : root mean square distance of its
+        estimate from `params`, in standard errors.
+        """
+        fit = self.record
+        screened = screen_fit(fit).to_frame()
+        unit = np.sqrt(np.diag(sandwich(fit.evaluation.hessian, fit.evaluation.meat)[1]))
+        apart = (self.client_params - self.params) / unit
+        norms = np.linalg.norm(fit.evaluation.gradients, axis=1)
+        return pd.DataFrame(
+            {
+                "n": fit.sizes,
+                "gradient": np.where(fit.set_aside, np.inf, norms),
+                "score": screened["statistic"].to_numpy(),
+                "df": screened["df"].to_numpy(),
+                "p_value": screened["p_value"].to_numpy(),
+                "flagged": screened["flagged"].to_numpy(),
+                "weight": fit.weights,
+                "verdict": screened["verdict"].to_numpy(),
+                "noise": fit.clients.noise,
+                "shift": screened["shift"].to_numpy(),
+                "influence": fit.network.n_clients * fit.network.influence.to_numpy(),
+                "distance": np.sqrt((apart**2).mean(axis=1)).to_numpy(),
+            },
+            index=fit.labels.rename(fit.client_name),
+        )
+
+    def heterogeneity(self, alpha: float = 0.05) -> Heterogeneity:
+        """Return how much the clients differ: Cochran's Q, I^2, tau of each coefficient, intervals for a new client.
+
+        Parameters
+        ----------
+        alpha : float
+            Intervals are at level 1 - alpha.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=60, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> found = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit().heterogeneity()
+        >>> found.kind, found.p_value > 0.05
+        ('none', True)
+        """
+        return heterogeneity_of(self, alpha)
+
+    def client_effects(self) -> pd.DataFrame:
+        """Return each client's deviation from `params`: its own, and shrunk towards zero (empirical Bayes).
+
+        One row a client and coefficient. deviation, se : of the client's own estimate (one scoring step), with its
+        sampling error; effect, effect_se : E(u_m | data) under u_m ~ N(0, T) and its standard deviation, both zero
+        where the fit found no spread. ``params + effect`` is the client's parameter as the others help to see it.
+        """
+        fit, clients = self.record, self.record.clients
+        index = pd.MultiIndex.from_product([fit.labels, fit.names], names=[fit.client_name, "coefficient"])
+        columns = {
+            "deviation": clients.deviations,
+            "se": clients.errors,
+            "effect": clients.effects,
+            "effect_se": clients.effect_errors,
+        }
+        return pd.DataFrame({name: value.ravel() for name, value in columns.items()}, index=index)
+
+    def check(self, abnormal: Any = None, theta0: ArrayLike | Mapping[Any, float] | None = None) -> Report:
+        """Hold this fit against the paper: Conditions 1 to 7, Theorems 1 to 3, what they lead to.
+
+        Each line has the value here, what is wanted, and one of four words: holds, fails, indicative
+        (a statement of order, whose constants the paper leaves open) or unknown (the data cannot show).
+
+        Parameters
+        ----------
+        abnormal : labels, indices or boolean mask, optional
+            The set A of abnormal clients, as a list, set, array or Series. Labels that are numbers are
+            taken as labels. Without it the down-weighted clients stand in, and the lines say so.
+        theta0 : array (P,), or Series or dict by name, optional
+            The true parameter of the normal clients. Without it the estimate stands in.
+        """
+        from adfl_stats.theory.audit import audit
+
+        return audit(self.record, self.data, abnormal, theta0)
+
+    def oracle(self, abnormal: Any, *, data: ClientData | None = None) -> OracleComparison:
+        """Set this fit beside the oracle, the pooled and the local estimates.
+
+        Parameters
+        ----------
+        abnormal : labels, indices or boolean mask
+            The set A of abnormal clients, as in `check`. The oracle pools the rows of all others.
+        data : ClientData, optional
+            ``model.data``; not needed where the fit kept them (``keep_data=True``).
+        """
+        return compare_with_oracle(self.record, self.data if data is None else data, abnormal)
+
+    def summary(self, alpha: float = 0.05) -> Any:
+        """Return a statsmodels `Summary`: text, HTML, LaTeX and CSV."""
+        from adfl_stats.report.summary import summarize
+
+        return summarize(self, alpha)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the results to a NumPy archive without pickle; `adfl_stats.load` reads it back."""
+        from adfl_stats.inference.storage import save
+
+        save(self.record, path)
+
+    def __repr__(self) -> str:
+        fit = self.record
+        return f"Results({fit.method}, {fit.family.name}, {len(fit.labels)} clients, N={self.nobs}, P={len(fit.names)})"
+
+    def _series(self, values: Array) -> pd.Series:
+        return pd.Series(values, index=self.record.names)
+
+    def _by_client(self, values: Array, name: str) -> pd.Series:
+        return pd.Series(values, index=self.record.labels.rename(self.record.client_name), name=name)

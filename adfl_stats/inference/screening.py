@@ -1,0 +1,219 @@
+"""Which clients do not fit the majority: score tests of all clients, and control of false discoveries.
+
+The statistic of client m is s_m' Var(s_m)^+ s_m, Rao's score statistic of its gradient at the estimate. The variance,
+and the F distribution that the statistic is held against, are those of the fit's model of clients (`trust`): the
+client's noise level, the spread between clients, heavy tails, and what the client's own rows did to the estimate. The
+weights of the fit come from the same model. They answer another question: a weight is the probability of being normal
+given all clients at once, where a coherent minority is seen although no single member of it is; a flag is a test of
+one client.
+"""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from adfl_stats._arguments import in_interval, one_of
+from adfl_stats._types import Array
+from adfl_stats.engine.numerical_error import sandwich
+from adfl_stats.inference.client_record import ClientRecord
+from adfl_stats.inference.record import FitRecord
+
+__all__ = ["METHODS", "Screening", "screen", "screen_fit", "verdicts"]
+
+
+METHODS = ("score", "mirror")
+LEVEL = 0.1
+# A printed table has the flagged clients and the next few, up to so many rows.
+NEXT_SHOWN, MOST_SHOWN = 5, 60
+WIDTH = 78
+
+
+@dataclass(frozen=True, eq=False)
+class Screening:
+    """The verdict on every client; made by `screen`.
+
+    Attributes
+    ----------
+    q : float
+        The false discovery rate that the flags allow.
+    method : {"score", "mirror"}
+        What the flags go by.
+    clients : ClientRecord
+        The model that the clients were held against: noise levels, spread, tails.
+    shifts : DataFrame
+        How each coefficient would move if the client were left out (clients x coefficients): one Newton
+        step from the estimate, exact in the Gaussian model. Clients without weight move nothing.
+    """
+
+    q: float
+    method: str
+    clients: ClientRecord
+    shifts: pd.DataFrame
+    _table: pd.DataFrame
+
+    @property
+    def flagged(self) -> pd.Index:
+        """The labels of the flagged clients, in the order of the data."""
+        return self._table.index[self._table["flagged"]]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per client, in the order of the data.
+
+        n : rows; statistic, df : the score statistic and its mean under the model; p_value : of it;
+        adjusted : the smallest false discovery rate at which Benjamini and Hochberg's rule would flag the
+        client; mirror : the split-sample statistic, about symmetric around zero under the model; flagged;
+        weight : omega_m of the fit; verdict : how the fit reads the client (see `Results.clients`); shift : the
+        largest move of a coefficient, in standard errors, if the client were left out.
+        """
+        return self._table.copy()
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the clients one above the other: their statistics, where these usually lie, and the flags."""
+        from adfl_stats.report.plots import screening
+
+        return screening(self, ax)
+
+    def __str__(self) -> str:
+        order = ["flagged", *(["mirror"] if self.method == "mirror" else []), "p_value", "statistic"]
+        table = self._table.sort_values(order, ascending=[name == "p_value" for name in order], kind="stable")
+        shown = table.head(min(len(self.flagged) + NEXT_SHOWN, MOST_SHOWN))
+        shown = shown.drop(columns=[] if self.method == "mirror" else "mirror")
+        lines = [self._title.center(WIDTH).rstrip(), "=" * WIDTH]
+        lines += shown.rename(columns=_SHORT).to_string(formatters=_FORMATS, index_names=False).splitlines()
+        lines.append("=" * WIDTH)
+        if len(table) > len(shown):
+            lines.append(f"The {len(shown)} most suspicious of {len(table)} clients; to_frame() has all.")
+        return "\n".join([*lines, *(line for note in self._notes for line in textwrap.wrap(note, WIDTH))])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        table = self._table.rename(columns=_SHORT).to_html(formatters=_FORMATS, max_rows=None)
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._notes)
+        return f"<h3>{html.escape(self._title)}</h3>{table}{notes}"
+
+    @property
+    def _title(self) -> str:
+        rule = "score test" if self.method == "score" else "mirror statistic"
+        return f"{len(self.flagged)} of {len(self._table)} clients flagged by the {rule} at q = {self.q:g}"
+
+    @property
+    def _notes(self) -> list[str]:
+        held = f"dispersion {self.clients.dispersion:.4g} and excess kurtosis {self.clients.kurtosis:.2f}"
+        held += ", and the spread between clients" if self.clients.differ else ""
+        return [
+            f"Held against {held}.",
+            "A flag says that a client does not fit the majority, and no more.",
+            "A flag tests one client; a weight is its probability of being normal given all of them.",
+            "Flags are about the estimate at hand; where the fit is not robust they mislead.",
+        ]
+
+    def quantile(self, level: float) -> Array:
+        """Return what a normal client's statistic over its degrees of freedom stays below with this probability."""
+        ranks, df = np.maximum(self.clients.ranks, 1), self.clients.df
+        return np.asarray(stats.f.ppf(level, ranks, df) * (1.0 - 2.0 / df))
+
+
+def screen(res: Any, q: float = LEVEL, *, method: str = "score") -> Screening:
+    """Say which clients of a fit are abnormal, with at most a share `q` of false flags on average.
+
+    Parameters
+    ----------
+    res : Results
+        A robust fit. At an estimate that the abnormal clients have bent (as plain DFL's is), the gradients
+        of normal clients are not zero in the mean either, and flags mean nothing.
+    q : float
+        False discovery rate: the expected share of normal clients among the flagged ones.
+    method : {"score", "mirror"}
+        "score": Benjamini and Hochberg's rule on the p-values of the score statistics. "mirror": the
+        split-sample rule of ByMI (Qian, Wang, Ren and Zou, 2024), which needs no reference distribution
+        but symmetry: with W_m the product of the scores of two halves of the client's rows, flag W_m >= L
+        for the smallest L with (1 + #{W <= -L}) / #{W >= L} <= q. It flags nobody where fewer than 1 / q
+        clients are abnormal, and wants rows in an order that means nothing, or halves alike.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=5)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+    >>> set(ad.screen(res).flagged) >= set(sim.abnormal_labels)
+    True
+    """
+    fit = getattr(res, "record", None)
+    if not isinstance(fit, FitRecord):
+        raise TypeError(f"res is a {type(res).__name__}; pass the results of a fit, as in ad.screen(model.fit())")
+    return screen_fit(fit, q, method)
+
+
+def screen_fit(fit: FitRecord, q: float = LEVEL, method: str = "score") -> Screening:
+    """Screen the clients of a `FitRecord`; see `screen`."""
+    q = in_interval(q, "q", 0.0, 1.0, open_low=True, open_high=True)
+    one_of(method, "method", METHODS)
+    found, clients = fit.evidence, fit.clients
+    if method == "mirror" and clients.differ:
+        raise ValueError(
+            "method='mirror' takes clients that share one parameter; here they differ (see res.heterogeneity()), which "
+            "both halves of a client's rows show. Use method='score'"
+        )
+    mirror = found.mirror / max(clients.dispersion, np.finfo(float).tiny) - found.mirror_mean
+    adjusted = stats.false_discovery_control(clients.p_values)
+    flagged = adjusted <= q if method == "score" else mirror >= _mirror_limit(mirror, q)
+    se = np.sqrt(np.diag(sandwich(fit.evaluation.hessian, fit.evaluation.meat)[1]))
+    # Data without noise have standard errors of zero, and shifts that are rounding.
+    se = np.maximum(se, 1e-10 * (1.0 + np.abs(fit.theta.mean(axis=0))))
+    index = fit.labels.rename(fit.client_name)
+    table = pd.DataFrame(
+        {
+            "n": fit.sizes,
+            "statistic": clients.statistics,
+            "df": clients.ranks,
+            "p_value": clients.p_values,
+            "adjusted": adjusted,
+            "mirror": mirror,
+            "flagged": flagged,
+            "weight": fit.weights,
+            "verdict": verdicts(clients),
+            "shift": np.max(np.abs(found.shift) / se, axis=1),
+        },
+        index=index,
+    )
+    shifts = pd.DataFrame(found.shift, index=index, columns=fit.names)
+    return Screening(q, method, clients, shifts, table)
+
+
+def verdicts(clients: ClientRecord) -> list[str]:
+    """Return how the model reads each client: "", "noisy", "coherent" (off together with others) or "far off"."""
+    normal, coherent, gross = clients.probabilities.T
+    words = np.where(coherent > gross, "coherent", "far off")
+    words = np.where(normal > 0.5, np.where(clients.noisy, "noisy", ""), words)
+    # Clients without weight of their own have no part in the model.
+    words = np.where(clients.probabilities.any(axis=1), words, "")
+    return [str(word) for word in words]
+
+
+def _mirror_limit(mirror: Array, q: float) -> float:
+    """Return ByMI's limit L, infinite where no limit keeps the estimated share of false flags below q."""
+    for limit in np.sort(np.abs(mirror)):
+        if 1 + np.sum(mirror <= -limit) <= q * max(np.sum(mirror >= limit), 1):
+            return float(limit)
+    return np.inf
+
+
+_SHORT = {"statistic": "score", "p_value": "p", "adjusted": "adj. p", "shift": "shift, SE"}
+_FORMATS = {
+    "score": "{:.1f}".format,
+    "p": "{:.2g}".format,
+    "adj. p": "{:.2g}".format,
+    "mirror": "{:.1f}".format,
+    "flagged": lambda value: "yes" if value else "",
+    "weight": "{:.2g}".format,
+    "shift, SE": "{:.3f}".format,
+}

@@ -1,0 +1,153 @@
+"""Sums over the rows of each client at a point: gradient, curvature, and Rao's score statistic of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from adfl_stats._algebra import roots_of_inverses
+from adfl_stats._types import Array, Ints
+from adfl_stats.data.batches import Batch, row_blocks
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.losses.families import Family
+
+__all__ = [
+    "ClientMoments",
+    "client_moments",
+    "column_sizes",
+    "linear_predictor",
+    "linear_predictors",
+    "meat",
+    "moments",
+    "own_predictor",
+    "scaled",
+    "score_statistic",
+    "weighted_curvature",
+]
+
+
+@dataclass(frozen=True)
+class ClientMoments:
+    """Sums over the rows of each of C clients, divided by its total weight where they are means.
+
+    Attributes
+    ----------
+    gradient : ndarray (C, P)
+        Mean gradient of the loss.
+    hessian, information : ndarray (C, P, P)
+        Mean observed and expected curvature.
+    dispersion : ndarray (C,)
+        Mean over rows of the weighted squared Pearson residuals.
+    """
+
+    gradient: Array
+    hessian: Array
+    information: Array
+    dispersion: Array
+
+
+def client_moments(data: ClientData, family: Family, theta: Array, m: int) -> ClientMoments:
+    """Return client m's sums at theta (P,), without the axis of clients."""
+    pieces = [Batch(slice(m, m + 1), rows, np.array([rows.stop - rows.start])) for rows in data.blocks(m)]
+    found = moments(data, family, theta[None], pieces)
+    return ClientMoments(*(getattr(found, part.name)[0] for part in fields(found)))
+
+
+def moments(data: ClientData, family: Family, thetas: Array, pieces: list[Batch]) -> ClientMoments:
+    """Return the sums of the clients whose rows `pieces` hold, each at its row of `thetas` (C, P).
+
+    A single row of `thetas` serves all.
+    """
+    clients = pieces[0].clients
+    C, P = clients.stop - clients.start, thetas.shape[1]
+    gradient, dispersion = np.zeros((C, P)), np.zeros(C)
+    hessian, expected = np.zeros((C, P, P)), np.zeros((C, P, P) if family.observed_curvature else ())
+    for piece in pieces:
+        rows = piece.rows
+        X, y, weight = data.X[rows], data.y[rows], data.weights_of(rows)
+        eta = own_predictor(data, family, thetas, piece)
+        residual = scaled(family.residual(eta, y), weight).reshape(len(y), -1)
+        gradient += piece.cross(residual, X).reshape(C, P)
+        hessian += weighted_curvature(piece, X, family.curvature(eta, y), weight)
+        if family.observed_curvature:
+            expected += weighted_curvature(piece, X, family.information(eta), weight)
+        dispersion += piece.sums(weight * family.dispersion_terms(eta, y))
+    total = data.totals[clients]
+    hessian /= total[:, None, None]
+    return ClientMoments(
+        gradient / total[:, None],
+        hessian,
+        expected / total[:, None, None] if family.observed_curvature else hessian,
+        dispersion / data.sizes[clients],
+    )
+
+
+def linear_predictor(data: ClientData, family: Family, theta: Array, rows: slice) -> Array:
+    """Return eta on a slice of rows: (n,) for one output, (n, q) for the multinomial."""
+    return linear_predictors(data, family, theta[None], rows)[0]
+
+
+def linear_predictors(data: ClientData, family: Family, thetas: Array, rows: slice | Ints) -> Array:
+    """Return eta on some rows for each row of `thetas` (R, P): (R, n), or (R, n, q) for the multinomial."""
+    X, q = data.X[rows], family.outputs
+    if family.name == "multinomial":
+        etas = (X @ thetas.reshape(-1, X.shape[1]).T).reshape(len(X), len(thetas), q).transpose(1, 0, 2)
+    else:
+        etas = thetas @ X.T
+    if data.shift is not None:
+        etas += data.shift[rows, None] if etas.ndim == 3 else data.shift[rows]
+    return etas
+
+
+def own_predictor(data: ClientData, family: Family, thetas: Array, batch: Batch) -> Array:
+    """Return eta on a batch, each client with its row of `thetas`, or all with the only one."""
+    if len(thetas) == 1:
+        return linear_predictor(data, family, thetas[0], batch.rows)
+    own = batch.spread(thetas).reshape(-1, family.outputs, data.X.shape[1])
+    eta = np.einsum("ij,ikj->ik", data.X[batch.rows], own)
+    if data.shift is not None:
+        eta += data.shift[batch.rows, None]
+    return eta if family.name == "multinomial" else eta[:, 0]
+
+
+def column_sizes(data: ClientData, family: Family, m: int | None = None) -> Array:
+    """Return the root mean square of the column behind each coefficient (P,), over all rows or those of client m."""
+    squares, count = np.zeros(data.X.shape[1]), data.n_rows if m is None else data.sizes[m]
+    for rows in row_blocks(data) if m is None else data.blocks(m):
+        squares += np.einsum("ij,ij->j", data.X[rows], data.X[rows])
+    return np.tile(np.sqrt(squares / count), family.outputs)
+
+
+def scaled(residual: Array, weight: Array) -> Array:
+    """Return each row's residual, of one output or several, times its weight."""
+    return residual * (weight if residual.ndim == 1 else weight[:, None])
+
+
+def meat(X: Array, residual: Array) -> Array:
+    """Return the sum over rows of the squares ss' of their scores, (P, P), from their (weighted) residuals."""
+    scores = (residual.reshape(len(X), -1, 1) * X[:, None, :]).reshape(len(X), -1)
+    return np.asarray(scores.T @ scores)
+
+
+def weighted_curvature(batch: Batch, X: Array, curvature: Array, weight: Array) -> Array:
+    """Return each client's sum over rows of weight times curvature times xx', (C, P, P)."""
+    if curvature.ndim == 1:
+        root = X * np.sqrt(curvature * weight)[:, None]
+        return batch.cross(root, root)
+    p, q = X.shape[1], curvature.shape[1]
+    out = np.empty((len(batch.sizes), q, p, q, p))
+    for j in range(q):
+        for k in range(j, q):
+            out[:, j, :, k] = batch.cross(X * (curvature[:, j, k] * weight)[:, None], X)
+            out[:, k, :, j] = out[:, j, :, k].transpose(0, 2, 1)
+    return out.reshape(-1, p * q, p * q)
+
+
+def score_statistic(found: ClientMoments, totals: Array) -> tuple[Array, Ints]:
+    """Return n g' I^+ g and the rank of I of each client; the pseudo-inverse serves clients with n_m < P."""
+    roots, ranks = roots_of_inverses(found.information)
+    along = found.gradient[:, None, :] @ roots
+    scores = totals * np.square(along[:, 0]).sum(axis=1)
+    # A client whose numbers overflow fits as badly as can be.
+    return np.where(np.isnan(scores), np.inf, scores), ranks

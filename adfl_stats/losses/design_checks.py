@@ -1,0 +1,233 @@
+"""What to say of the data before a fit, from one pass over them.
+
+Columns that depend on one another; clients without a minimum of their own; clients that hold the same rows; clients
+whose numbers are far larger than the others'.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from adfl_stats._arguments import listing
+from adfl_stats._types import Array, Mask
+from adfl_stats.data.batches import Batch, batches, row_blocks, row_clients, whole_clients
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.data.copies import RowHashes, copied_clients, overlapping_clients
+from adfl_stats.errors import ConditionWarning
+from adfl_stats.losses.families import Family
+
+__all__ = ["Extremes", "Survey", "check_design", "separated_clients", "survey", "warn_of_clients", "warn_of_copies"]
+
+
+# Multiply-adds the search for separated clients may cost.
+SEARCH_BUDGET = 5e9
+SEARCH_ENTRIES = 1_000_000
+# Numbers whose squares overflow, and numbers whose powers do beside those of the others.
+VAST, FAR_LARGER = 1e150, 1e60
+
+
+@dataclass(frozen=True, eq=False)
+class Extremes:
+    """The largest absolute values of each client.
+
+    Attributes
+    ----------
+    X, y, shift : ndarray (M,)
+        Of the covariates, responses and offsets.
+    ratio : ndarray (M,)
+        Of the covariates over the median client's largest in the same column, for the column where that is largest.
+    """
+
+    X: Array
+    y: Array
+    shift: Array
+    ratio: Array
+
+    @classmethod
+    def of(cls, X: Array, y: Array, shift: Array) -> Extremes:
+        """Sum up the largest covariates (M, p), responses and offsets (M,)."""
+        # A column that most clients have zeros in is compared over the others.
+        typical = [np.median(column[column > 0.0]) if column.any() else 1.0 for column in X.T]
+        return cls(X.max(axis=1), y, shift, (X / typical).max(axis=1))
+
+    def beyond(self, times: float) -> Mask:
+        """Return the clients with covariates so many times larger than the median client's, in any column."""
+        return np.asarray(self.ratio > times)
+
+    @property
+    def vast(self) -> Mask:
+        """The clients whose numbers overflow in any computation with the others'."""
+        far = self.beyond(FAR_LARGER) | (self.y > FAR_LARGER * max(float(np.median(self.y)), 1.0))
+        return np.asarray(far | (np.maximum(np.maximum(self.X, self.y), self.shift) > VAST))
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What one pass over the data leaves.
+
+    Attributes
+    ----------
+    gram : ndarray (p, p)
+        X'X over all clients but those with vast numbers.
+    extremes : Extremes
+        How large the clients' numbers are.
+    hashes : RowHashes
+        What copies are found by.
+    """
+
+    gram: Array
+    extremes: Extremes
+    hashes: RowHashes
+
+
+def survey(data: ClientData) -> Survey:
+    """Pass over the data once; twice where some clients' numbers overflow."""
+    M, p = data.n_clients, data.X.shape[1]
+    gram, hashes = np.zeros((p, p)), RowHashes.none_yet(data)
+    X, y, shift = np.zeros((M, p)), np.zeros(M), np.zeros(M)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for batch in batches(data, 1):
+            rows, at = batch.rows, batch.clients
+            block = data.X[rows]
+            gram += block.T @ block
+            X[at] = np.maximum(X[at], np.maximum.reduceat(np.abs(block), batch.starts))
+            y[at] = np.maximum(y[at], np.maximum.reduceat(np.abs(data.y[rows]), batch.starts))
+            if data.shift is not None:
+                shift[at] = np.maximum(shift[at], np.maximum.reduceat(np.abs(data.shift[rows]), batch.starts))
+            hashes.add(data, batch)
+    extremes = Extremes.of(X, y, shift)
+    vast = extremes.vast
+    if vast.any() and not vast.all():
+        gram[:] = 0.0
+        for rows in row_blocks(data):
+            block = data.X[rows][~vast[row_clients(data, rows)]]
+            gram += block.T @ block
+    return Survey(gram, extremes, hashes)
+
+
+def check_design(data: ClientData, gram: Array) -> None:
+    """Raise ValueError naming the columns of X that are linear combinations of others, from X'X."""
+    p = data.X.shape[1]
+    if not np.isfinite(gram).all():
+        raise ValueError(
+            f"the numbers in X overflow on all clients: the largest is {max(abs(data.X.min()), data.X.max()):.3g}. "
+            "Bring the columns to smaller units"
+        )
+    norms = np.sqrt(np.diag(gram))
+    if (norms == 0).any():
+        zero = [data.names[k] for k in np.flatnonzero(norms == 0)]
+        raise ValueError(f"the columns {listing(zero)} of X are zero in every row; leave them out")
+    # The diagonal of R is the squared distance of a unit column from the span of those before it.
+    triangle, pivots = linalg.qr(gram / np.outer(norms, norms), mode="r", pivoting=True)
+    size = np.abs(np.diag(triangle))
+    if (size < 1e-11).any() or data.n_rows < p:
+        dependent = [data.names[k] for k in pivots[size < 1e-11]]
+        raise ValueError(
+            f"the columns of X are linearly dependent over all {data.n_rows} rows: {listing(dependent)} can be "
+            "written by the others. Leave them out"
+        )
+
+
+def warn_of_clients(data: ClientData, family: Family, extremes: Extremes) -> None:
+    """Warn of clients whose own loss has no unique minimum, so that Condition 3 fails on them."""
+    short = data.sizes < data.X.shape[1]
+    if short.any():
+        _warn(
+            f"fewer rows than the {data.X.shape[1]} columns of X",
+            data.labels[short],
+            "their data count, but their own loss is flat in some directions",
+        )
+    if family.name == "binomial":
+        # Numbers far from the others' are not fit to be searched.
+        apart = separated_clients(data, ~short & ~extremes.beyond(1e5) & ~extremes.vast)
+        if len(apart):
+            _warn(
+                "a response that their covariates separate perfectly",
+                apart,
+                "their own estimate is infinite; the network's need not be",
+            )
+
+
+def _warn(what: str, clients: Sequence[Any], meaning: str) -> None:
+    warnings.warn(
+        f"{len(clients)} client(s) have {what}: {listing(clients)}. Condition 3 (local strong convexity) fails there: "
+        f"{meaning}",
+        ConditionWarning,
+        stacklevel=4,
+    )
+
+
+def warn_of_copies(data: ClientData, hashes: RowHashes) -> list[str]:
+    """Warn of clients that hold the same rows, or half of them, and return what was said.
+
+    Clients are compared by 64 bits a row, in any order of the rows. That other rows pass for the same has a
+    probability below M^2 / 2^64; rows that are equal by chance, as those of few categories are, are allowed for. Of
+    more than two million rows a share is compared for partial copies; whole copies are found among any number.
+    """
+    said = []
+    groups = copied_clients(data, hashes)
+    if groups:
+        said.append(
+            f"{sum(map(len, groups))} clients hold the same rows as others, in {len(groups)} group(s): "
+            f"{'; '.join(listing(data.labels[group]) for group in groups[:3])}{'; ...' if len(groups) > 3 else ''}. "
+            "Copies count as new data, and intervals are too short; keep one client of each group"
+        )
+    pairs = overlapping_clients(data, hashes, groups)
+    if pairs:
+        shown = "; ".join(
+            f"{share:.0%} of {listing([data.labels[m]])} in {listing([data.labels[k]])}" for m, k, share in pairs[:3]
+        )
+        said.append(
+            f"{len(pairs)} pair(s) of clients share half of their rows or more: {shown}"
+            f"{'; ...' if len(pairs) > 3 else ''}. Shared rows count twice, and intervals are too short; leave them to "
+            "one client"
+        )
+    for message in said:
+        warnings.warn(message, ConditionWarning, stacklevel=3)
+    return said
+
+
+def separated_clients(data: ClientData, among: Mask) -> list[Any]:
+    """Return the labels of clients whose 0/1 response a linear predictor separates.
+
+    A client is named only with a certificate: a predictor, found by a few Newton steps on its own
+    data, whose sign tells the response of every row. The smallest clients are searched first, within
+    a budget of work; large ones are hardly ever separated.
+    """
+    p = data.X.shape[1]
+    order = np.argsort(data.sizes, kind="stable")
+    within = np.empty(data.n_clients, dtype=bool)
+    within[order] = np.cumsum(12.0 * data.sizes[order] * p * p) <= SEARCH_BUDGET
+    # A large client is hardly ever separated, and the search would copy its rows.
+    searched = among & within & (data.sizes * p <= SEARCH_ENTRIES)
+    separated = np.zeros(data.n_clients, dtype=bool)
+    for pieces in whole_clients(data, p):
+        clients, rows = pieces[0].clients, slice(pieces[0].rows.start, pieces[-1].rows.stop)
+        which = searched[clients]
+        if which.any():
+            batch = Batch(clients, rows, data.sizes[clients][which])
+            mine = np.repeat(which, data.sizes[clients])
+            separated[clients][which] = _separated(batch, data.X[rows][mine], data.y[rows][mine])
+    return list(data.labels[separated])
+
+
+def _separated(batch: Batch, X: Array, y: Array) -> Mask:
+    """Return which clients of a batch are separated, by ten Newton steps of each on its own rows X and y."""
+    eye, sign = np.eye(X.shape[1]), 2.0 * y - 1.0
+    found = np.zeros(len(batch.sizes), dtype=bool)
+    theta, eta = np.zeros((len(batch.sizes), X.shape[1])), np.zeros(len(y))
+    # A trace of ridge keeps the step defined when the means have run to 0 and 1.
+    ridge = 1e-8 * batch.sums(np.einsum("ij,ij->i", X, X)) / X.shape[1] + 1e-300
+    for _ in range(10):
+        mean = 1.0 / (1.0 + np.exp(-np.clip(eta, -30.0, 30.0)))
+        curvature = batch.cross(X * (mean * (1.0 - mean))[:, None], X) + ridge[:, None, None] * eye
+        theta += np.linalg.solve(curvature, batch.sums(X * (y - mean)[:, None])[:, :, None])[:, :, 0]
+        eta = np.einsum("ij,ij->i", X, batch.spread(theta))
+        found |= np.minimum.reduceat(sign * eta, batch.starts) > 0.0
+    return found & np.logical_and.reduceat(np.isin(y, (0.0, 1.0)), batch.starts)

@@ -1,0 +1,121 @@
+"""lambda by cross-validation inside the clients, with a score over clients that abnormal ones cannot spoil.
+
+The paper chooses lambda by cross-validation without saying how (its Appendix D is not public); this is ours. The
+weights of every lambda on the grid are given; on each fold all of them are fitted at once to the other rows of
+every client. A held-out loss is dominated by the abnormal clients, which no lambda should serve: the score is the
+mean over the better half of the clients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from adfl_stats._types import Array, Ints, Mask
+from adfl_stats.data.batches import batches
+from adfl_stats.engine.equations import weighted_solutions
+from adfl_stats.engine.problem import Problem
+from adfl_stats.losses.client_sums import linear_predictors
+from adfl_stats.trust.weights import majority, trusted_by
+
+__all__ = ["GRID", "LambdaPath", "can_tune", "lambda_path"]
+
+
+# lambda in units of one over the median suspicion.
+GRID = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+FOLDS = 5
+# A client with fewer rows than this holds none out.
+LEAST_ROWS = 2 * FOLDS
+# A solution on a fold need not be more exact than the fold's loss is.
+ROUGH = 1e-6
+
+
+@dataclass(frozen=True)
+class LambdaPath:
+    """What cross-validation said of each lambda.
+
+    Attributes
+    ----------
+    lams : ndarray (R,)
+        The grid.
+    scores : ndarray (R,)
+        Mean held-out loss of the better half of the clients.
+    trusted : ndarray (R,)
+        Clients with at least a tenth of the largest weight.
+    """
+
+    lams: Array
+    scores: Array
+    trusted: Ints
+
+    @property
+    def best(self) -> int:
+        """The place of the smallest score; of equal ones, of the smallest lambda."""
+        return int(np.argmin(self.scores))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per lambda: score, trusted clients, and which was chosen."""
+        chosen = np.arange(len(self.lams)) == self.best
+        return pd.DataFrame({"lam": self.lams, "score": self.scores, "trusted": self.trusted, "chosen": chosen})
+
+
+def can_tune(problem: Problem) -> bool:
+    """Return whether a majority of the clients have rows enough to hold some out."""
+    return int((problem.data.sizes >= LEAST_ROWS).sum()) >= majority(problem.M)
+
+
+def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, balance: bool) -> LambdaPath:
+    """Score every lambda of a grid by cross-validation.
+
+    Parameters
+    ----------
+    problem : Problem
+        Data, network and family.
+    weights : ndarray (M, R)
+        The clients' weights at each lambda.
+    lams : ndarray (R,)
+        The grid, in increasing order.
+    start : ndarray (P,)
+        Where to begin.
+    balance : bool
+        Whether the clients' steps are balanced by influence.
+    """
+    shares = np.stack([problem.steps(column, balance=balance).totals for column in weights.T], axis=1)
+    loss, rows = np.zeros(weights.shape), np.zeros(problem.M)
+    weight = problem.data.weights_of(slice(0, problem.data.n_rows))
+    theta, found = np.tile(start, (len(lams), 1)), None
+    for fold in range(FOLDS):
+        held = _held_out(problem, fold)
+        rest = replace(problem.data, row_weights=np.where(held, 0.0, weight))
+        training = Problem(rest, problem.network, problem.family, "client", problem.threads)
+        # One fold's solutions and curvatures are near the next one's. (A coefficient that the next fold's rows do not
+        # identify keeps its value, for all lambdas alike.)
+        found = weighted_solutions(training, shares, theta, ROUGH, found)
+        theta = found.theta
+        for batch in batches(problem.data, problem.P):
+            place = np.flatnonzero(held[batch.rows])
+            apart = np.zeros((len(held[batch.rows]), len(lams) + 1))
+            apart[place] = _losses(problem, theta, batch.rows.start + place)
+            sums = batch.sums(apart)
+            loss[batch.clients] += sums[:, 1:]
+            rows[batch.clients] += sums[:, 0]
+    counted = (rows > 0.0) & problem.data.counted
+    each = loss[counted] / rows[counted, None]
+    half = np.sort(each, axis=0)[: majority(len(each))]
+    return LambdaPath(lams, half.mean(axis=0), trusted_by(weights).sum(axis=0))
+
+
+def _losses(problem: Problem, theta: Array, rows: Ints) -> Array:
+    """Return the weight of each row and its weighted losses at every row of theta (R, P), as (n, 1 + R)."""
+    weight, y = problem.data.weights_of(rows), problem.data.y[rows]
+    etas = linear_predictors(problem.data, problem.family, theta, rows)
+    return np.stack([weight, *(weight * problem.family.loss(eta, y) for eta in etas)], axis=1)
+
+
+def _held_out(problem: Problem, fold: int) -> Mask:
+    """Return the rows of a fold: every FOLDS-th of each client that has rows enough, none of a smaller one."""
+    data = problem.data
+    place = np.arange(data.n_rows) - np.repeat(data.offsets[:-1], data.sizes)
+    return (place % FOLDS == fold) & np.repeat(data.sizes >= LEAST_ROWS, data.sizes)

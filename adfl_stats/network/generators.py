@@ -1,0 +1,344 @@
+"""Networks to simulate on and to compare with; every generator returns a `Network`.
+
+Rows are normalised, ``w_mk = a_mk / d_m``. Random generators take a `seed` (a whole number, a NumPy
+Generator, or None for a new draw each time), and the same seed gives the same network. Where chance could
+leave a client that receives from nobody, whole graphs are redrawn until there is none, so that the result
+is the random graph conditioned on that event. There are no self loops unless asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.spatial import cKDTree
+
+from adfl_stats._arguments import in_interval, whole_number
+from adfl_stats._types import Ints
+from adfl_stats.errors import NetworkWarning
+from adfl_stats.network.inputs import networkx_module
+from adfl_stats.network.network import Network
+
+__all__ = [
+    "central_client",
+    "complete",
+    "directed_circle",
+    "erdos_renyi",
+    "fixed_degree",
+    "random_geometric",
+    "scale_free",
+    "small_world",
+    "stochastic_block",
+]
+
+Seed = int | np.random.Generator | None
+Labels = Iterable[Any] | None
+# Receivers and senders of the directed edges.
+Edges = tuple[Ints, Ints]
+
+MOST_DRAWS = 1000
+# With more isolated clients than this expected, 1000 draws succeed with probability below 1000 e^-10 = 0.05.
+HOPELESS = 10.0
+LARGEST_COMPLETE = 5000
+
+
+def directed_circle(M: int, D: int, self_loops: bool = False, labels: Labels = None) -> Network:
+    """Return the directed circle of the paper: client m receives from the next `D` clients.
+
+    Doubly stochastic. Its eigenvalues have modulus ``|sin(pi k D/M) / (D sin(pi k/M))|``, k = 0, ..., M - 1,
+    and the mixing is the square of the largest with k > 0.
+
+    Examples
+    --------
+    >>> directed_circle(100, 5)
+    Network(100 clients, 500 edges, SE(W)=0, rho=0.992)
+    """
+    M = whole_number(M, "M", 2)
+    D = whole_number(D, "D", 1)
+    if D > M - 1:
+        raise ValueError(f"D is {D}; with M = {M} clients it can be at most M - 1 = {M - 1}")
+    if D == 1 and not self_loops:
+        warnings.warn(
+            "the directed circle with D = 1 and no self loops never mixes (rho = 1), "
+            "as estimates only travel round it; use D of 2 or more, or self_loops=True",
+            NetworkWarning,
+            stacklevel=2,
+        )
+    ahead = np.arange(0 if self_loops else 1, D + 1)
+    receiver = np.repeat(np.arange(M), len(ahead))
+    sender = ((np.arange(M)[:, None] + ahead) % M).ravel()
+    return _network(M, (receiver, sender), labels)
+
+
+def complete(M: int, self_loops: bool = True, labels: Labels = None) -> Network:
+    """Return the network in which all receive from all; with self loops (default) W = 11'/M."""
+    M = whole_number(M, "M", 1 if self_loops else 2)
+    if M > LARGEST_COMPLETE:
+        raise ValueError(
+            f"M is {M}; a complete network has M^2 edges and is limited to M = {LARGEST_COMPLETE}. "
+            "Use fixed_degree or erdos_renyi, which mix almost as fast"
+        )
+    ones = np.ones((M, M))
+    if not self_loops:
+        np.fill_diagonal(ones, 0.0)
+    return Network.from_adjacency(ones, labels)
+
+
+def central_client(M: int, labels: Labels = None) -> Network:
+    """Return the star: client 0 and the others receive from each other; ``SE(W)^2 = (M - 2)^2/(M - 1)``."""
+    M = whole_number(M, "M", 2)
+    others = np.arange(1, M)
+    return _network(M, _both_ways(np.zeros(M - 1, dtype=np.int64), others), labels)
+
+
+def fixed_degree(M: int, D: int, seed: Seed = None, labels: Labels = None) -> Network:
+    """Return a network in which each client receives from `D` others drawn without replacement.
+
+    The expectation of ``SE(W)^2`` is ``(1/D)(1 - D/(M - 1))``. A client may happen to be heard by nobody;
+    its `Network.influence` is then zero. Only a network without consensus is worth a warning here.
+    """
+    M = whole_number(M, "M", 2)
+    D = whole_number(D, "D", 1)
+    if D > M - 1:
+        raise ValueError(f"D is {D}; with M = {M} clients it can be at most M - 1 = {M - 1}")
+    rng = _generator(seed)
+    # Comparing costs D^2/2 per client, sorting keys some 10 M.
+    drawn = _distinct_by_comparing(rng, M, D) if D * D <= 16 * M else _distinct_by_sorting(rng, M, D)
+    # Numbers 0, ..., M - 2 stand for the others: step over the client itself.
+    sender = drawn + (drawn >= np.arange(M)[:, None])
+    net = _network(M, (np.repeat(np.arange(M), D), sender.ravel()), labels)
+    return _warned_if_split(net) if len(net.closed_groups) > 1 else net
+
+
+def erdos_renyi(
+    M: int,
+    q: float,
+    seed: Seed = None,
+    directed: bool = False,
+    self_loops: bool = False,
+    labels: Labels = None,
+) -> Network:
+    """Return an Erdos-Renyi network: each pair is joined with probability `q`, given that nobody is isolated.
+
+    Parameters
+    ----------
+    M : int
+        Number of clients.
+    q : float
+        Probability of an edge.
+    seed : int, Generator or None
+        Source of randomness.
+    directed : bool
+        Draw the two directions of each pair separately. By default an edge goes both ways.
+    self_loops : bool
+        Let each client listen to itself as well; the other edges stay the same.
+    labels : iterable, optional
+        Names of the clients.
+    """
+    M = whole_number(M, "M", 2)
+    q = in_interval(q, "q", 0.0, 1.0)
+    rng = _generator(seed)
+
+    def draw() -> Edges:
+        if not directed:
+            return _both_ways(*_triangle(_successes(rng, M * (M - 1) // 2, q)))
+        receiver, sender = np.divmod(_successes(rng, M * (M - 1), q), M - 1)
+        return receiver, sender + (sender >= receiver)
+
+    enough = 1.0 - (0.5 / M) ** (1.0 / (M - 1))
+    edges = _redrawn(
+        M,
+        draw,
+        expected=M * (1.0 - q) ** (M - 1),
+        trouble=f"q is {q:g}, an expected degree of {q * (M - 1):.3g} for M = {M} clients",
+        advice=f"raise q, to {enough:.2g} or more",
+    )
+    return _warned_if_split(_network(M, edges, labels, self_loops))
+
+
+def stochastic_block(
+    sizes: Sequence[int], p_in: float, p_out: float, seed: Seed = None, labels: Labels = None
+) -> Network:
+    """Return a stochastic block network: pairs join with `p_in` inside a block and `p_out` across blocks.
+
+    The clients of the first block come first. Edges go both ways; nobody is isolated.
+    """
+    blocks = np.array([whole_number(size, "each of sizes", 1) for size in sizes], dtype=np.int64)
+    M = whole_number(int(blocks.sum()), "the sum of sizes", 2)
+    p_in = in_interval(p_in, "p_in", 0.0, 1.0)
+    p_out = in_interval(p_out, "p_out", 0.0, 1.0)
+    rng = _generator(seed)
+    block = np.repeat(np.arange(len(blocks)), blocks)
+    first = np.cumsum(blocks) - blocks
+
+    def draw() -> Edges:
+        # Across: all pairs with p_out, less those inside a block. Draws are independent, so this is exact.
+        low, high = _triangle(_successes(rng, M * (M - 1) // 2, p_out))
+        across = block[low] != block[high]
+        parts = [(low[across], high[across])]
+        for start, size in zip(first.tolist(), blocks.tolist(), strict=True):
+            low, high = _triangle(_successes(rng, size * (size - 1) // 2, p_in))
+            parts.append((low + start, high + start))
+        return _both_ways(np.concatenate([a for a, _ in parts]), np.concatenate([b for _, b in parts]))
+
+    degree = float(blocks @ ((blocks - 1) * p_in + (M - blocks) * p_out)) / M
+    edges = _redrawn(
+        M,
+        draw,
+        expected=float(blocks @ ((1.0 - p_in) ** (blocks - 1) * (1.0 - p_out) ** (M - blocks))),
+        trouble=f"p_in is {p_in:g} and p_out {p_out:g}, an expected degree of {degree:.3g}",
+        advice="raise p_in or p_out",
+    )
+    return _warned_if_split(_network(M, edges, labels))
+
+
+def random_geometric(M: int, radius: float, seed: Seed = None, labels: Labels = None) -> Network:
+    """Return clients placed at random in the unit square, joined where not farther apart than `radius`."""
+    M = whole_number(M, "M", 2)
+    radius = in_interval(radius, "radius", 0.0, math.sqrt(2.0), open_low=True)
+    rng = _generator(seed)
+
+    def draw() -> Edges:
+        pairs = cKDTree(rng.random((M, 2))).query_pairs(radius, output_type="ndarray").astype(np.int64)
+        return _both_ways(pairs[:, 0], pairs[:, 1])
+
+    # A disc around a client may reach over the border, so that even more are isolated than this.
+    area = min(1.0, math.pi * radius**2)
+    enough = math.sqrt(math.log(2.0 * M) / (math.pi * M))
+    edges = _redrawn(
+        M,
+        draw,
+        expected=M * (1.0 - area) ** (M - 1),
+        trouble=f"radius is {radius:g}, an expected degree of {area * (M - 1):.3g} or less for M = {M}",
+        advice=f"raise radius, to {enough:.2g} or more",
+    )
+    return _warned_if_split(_network(M, edges, labels))
+
+
+def small_world(M: int, k: int, beta: float, seed: Seed = None, labels: Labels = None) -> Network:
+    """Return a Watts-Strogatz network: a ring with `k` neighbours each, then rewired.
+
+    Each edge is moved to a random client with probability `beta`. Needs networkx. Edges go both ways.
+    """
+    M = whole_number(M, "M", 3)
+    k = whole_number(k, "k", 2)
+    beta = in_interval(beta, "beta", 0.0, 1.0)
+    if k % 2 or k > M - 1:
+        raise ValueError(f"k is {k}; it must be even, half on each side, and below M = {M}")
+    graph = networkx_module().watts_strogatz_graph(M, k, beta, seed=_plain_seed(seed))
+    return _warned_if_split(_of_graph(graph, labels))
+
+
+def scale_free(M: int, m: int, seed: Seed = None, labels: Labels = None) -> Network:
+    """Return a Barabasi-Albert network: each new client joins `m` old ones, the well-connected more often.
+
+    Needs networkx. Edges go both ways; the network is connected.
+    """
+    M = whole_number(M, "M", 2)
+    m = whole_number(m, "m", 1)
+    if m > M - 1:
+        raise ValueError(f"m is {m}; with M = {M} clients it can be at most M - 1 = {M - 1}")
+    return _of_graph(networkx_module().barabasi_albert_graph(M, m, seed=_plain_seed(seed)), labels)
+
+
+# ---------------------------------------------------------------------- from edges to a network
+
+
+def _network(M: int, edges: Edges, labels: Labels, self_loops: bool = False) -> Network:
+    receiver, sender = edges
+    A = sparse.csr_array((np.ones(len(receiver)), (receiver, sender)), shape=(M, M))
+    return Network.from_adjacency(A + sparse.eye_array(M, format="csr") if self_loops else A, labels)
+
+
+def _of_graph(graph: Any, labels: Labels) -> Network:
+    return Network.from_adjacency(networkx_module().to_scipy_sparse_array(graph, weight=None), labels)
+
+
+def _both_ways(one: Ints, other: Ints) -> Edges:
+    return np.concatenate([one, other]), np.concatenate([other, one])
+
+
+def _warned_if_split(net: Network) -> Network:
+    """Return `net`, with a NetworkWarning if some clients are never heard by some others."""
+    if not net.is_strongly_connected:
+        groups = net.closed_groups
+        within = sum(map(len, groups))
+        warnings.warn(
+            f"this network is not strongly connected: it has {len(groups)} closed group(s), whose {within} "
+            f"members (of {net.n_clients} clients) receive from nobody outside; see Network.closed_groups. "
+            "More edges or another seed may help",
+            NetworkWarning,
+            stacklevel=3,
+        )
+    return net
+
+
+# ---------------------------------------------------------------------- drawing
+
+
+def _generator(seed: Seed) -> np.random.Generator:
+    if seed is None or isinstance(seed, np.random.Generator):
+        return np.random.default_rng(seed)
+    return np.random.default_rng(whole_number(seed, "seed", 0))
+
+
+def _plain_seed(seed: Seed) -> int:
+    """Return a whole number for networkx, whose older versions do not take a Generator."""
+    return int(_generator(seed).integers(2**31))
+
+
+def _redrawn(M: int, draw: Callable[[], Edges], expected: float, trouble: str, advice: str) -> Edges:
+    """Draw until every client receives from somebody; give up at once where that is hopeless."""
+    if expected > HOPELESS:
+        raise ValueError(f"{trouble}: about {expected:.3g} clients would be isolated in each draw; {advice}")
+    for _ in range(MOST_DRAWS):
+        edges = draw()
+        if np.bincount(edges[0], minlength=M).all():
+            return edges
+    raise ValueError(f"{trouble}: some client was isolated in each of {MOST_DRAWS} draws; {advice}")
+
+
+def _successes(rng: np.random.Generator, total: int, q: float) -> Ints:
+    """Return the successes among `total` trials of probability `q`, in order and in O(total * q) time.
+
+    The gaps between successes are geometric, so that failures need not be drawn one by one.
+    """
+    found: list[Ints] = []
+    at = -1
+    while q > 0.0 and at < total - 1:
+        mean = (total - 1 - at) * q
+        gaps = rng.geometric(q, size=int(mean + 4.0 * math.sqrt(mean)) + 10)
+        # A gap beyond the end may be huge; cut off, it cannot overflow the sum.
+        places = at + np.cumsum(np.minimum(gaps, total + 1))
+        found.append(places[places < total])
+        at = int(places[-1])
+    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+
+def _triangle(position: Ints) -> Edges:
+    """Return the pairs low < high at the given places of (0,1), (0,2), (1,2), (0,3), ..."""
+    high = ((1.0 + np.sqrt(1.0 + 8.0 * position)) / 2.0).astype(np.int64)
+    # The square root may be off by one place where the numbers are large.
+    high -= high * (high - 1) // 2 > position
+    high += high * (high + 1) // 2 <= position
+    return position - high * (high - 1) // 2, high
+
+
+def _distinct_by_comparing(rng: np.random.Generator, M: int, D: int) -> Ints:
+    """Return M rows of D different numbers below M - 1: Floyd's method, on all rows at once."""
+    drawn = np.empty((D, M), dtype=np.int64)
+    for i, last in enumerate(range(M - 1 - D, M - 1)):
+        new = rng.integers(0, last + 1, size=M)
+        # A number drawn before is replaced by `last`, which no earlier draw could give.
+        drawn[i] = np.where((drawn[:i] == new).any(axis=0), last, new)
+    return drawn.T
+
+
+def _distinct_by_sorting(rng: np.random.Generator, M: int, D: int, block: int = 256) -> Ints:
+    """Return M rows of D different numbers below M - 1: the places of the D smallest of random keys."""
+    rows = [rng.random((min(block, M - low), M - 1)).argpartition(D - 1)[:, :D] for low in range(0, M, block)]
+    return np.concatenate(rows).astype(np.int64)

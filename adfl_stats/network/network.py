@@ -1,0 +1,457 @@
+"""The network: who listens to whom, and with what weight."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+
+from adfl_stats._arguments import in_interval, listing, whole_number
+from adfl_stats._types import Array, Mask
+from adfl_stats.errors import NetworkWarning
+from adfl_stats.network import balance, eigenvalues, files, spectrum, structure
+from adfl_stats.network import inputs as given
+from adfl_stats.network.eigenvalues import Estimate
+from adfl_stats.network.products import Products
+
+if TYPE_CHECKING:
+    import networkx
+
+__all__ = ["LEAST_INFLUENCE", "SE_ROUNDING", "Network"]
+
+# Influence, in units of the average client's, below which balanced steps no longer make up for it.
+LEAST_INFLUENCE = 0.02
+
+ROW_SUM_TOLERANCE = 1e-8
+BALANCE_TOLERANCE = 1e-10
+# Imbalances below this are rounding errors of the column sums.
+SE_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Network:
+    """Who listens to whom: ``W[m, k] > 0`` means client m RECEIVES from client k; rows of W sum to one.
+
+    W is normalised by in-degree, ``w_mk = a_mk / d_m`` with ``d_m = sum_k a_mk``, so that ``W @ theta`` is
+    each client's mean over those it listens to (the paper's first step of the DFL update). Mind the
+    direction: networkx and tables of edges write an arrow from the sender to the receiver.
+
+    Make a network by one of the ``from_...`` constructors, which check their input, or by a generator in
+    `adfl_stats.networks`; the bare constructor takes checked arrays and trusts them. A network never
+    changes: its arrays are read-only, and each repair returns a new network.
+
+    Parameters
+    ----------
+    indptr, indices, weights : ndarray
+        The rows of W in compressed form: client m listens to ``indices[indptr[m]:indptr[m + 1]]``,
+        in increasing order, with the weights at the same places.
+    labels : pandas.Index
+        The clients' names, in the order of the rows.
+
+    Examples
+    --------
+    >>> net = Network.from_edges([("hub", "a"), ("hub", "b"), ("a", "hub"), ("b", "hub")])
+    >>> net
+    Network(3 clients, 4 edges, SE(W)=0.707, rho=1.71)
+    >>> net.influence.round(3).to_dict()
+    {'a': 0.25, 'b': 0.25, 'hub': 0.5}
+    """
+
+    indptr: NDArray[np.signedinteger]
+    indices: NDArray[np.signedinteger]
+    weights: Array
+    labels: pd.Index
+
+    def __post_init__(self) -> None:
+        for array in (self.indptr, self.indices, self.weights):
+            array.flags.writeable = False
+
+    def __reduce__(self) -> tuple[type[Network], tuple[Any, ...]]:
+        # Unpickled arrays are writeable again, so that the constructor has to run.
+        return Network, (self.indptr, self.indices, self.weights, self.labels)
+
+    # ------------------------------------------------------------------ constructors
+
+    @classmethod
+    def from_adjacency(cls, A: Any, labels: Iterable[Any] | None = None) -> Network:
+        """Make a network in which each client takes the plain mean over those it listens to.
+
+        Parameters
+        ----------
+        A : array, scipy sparse matrix or DataFrame
+            ``A[m, k] = 1`` if client m receives from client k, else 0. Self loops are kept.
+        labels : iterable, optional
+            One name per client; a DataFrame brings its own.
+        """
+        return cls._adjacent(*given.adjacency_matrix(A, labels), "A")
+
+    @classmethod
+    def from_weights(cls, W: Any, labels: Iterable[Any] | None = None) -> Network:
+        """Make a network from weights whose rows sum to 1 (within 1e-8; the rest is scaled away).
+
+        Parameters
+        ----------
+        W : array, scipy sparse matrix or DataFrame
+            ``W[m, k]`` is the weight client m gives to what it receives from client k.
+        labels : iterable, optional
+            One name per client; a DataFrame brings its own.
+        """
+        csr, index = given.matrix_and_labels(W, labels, "W")
+        return cls._weighted(csr, index)
+
+    @classmethod
+    def from_networkx(cls, G: networkx.Graph, weight: str | None = None) -> Network:
+        """Make a network from a networkx graph, in which an edge u -> v means that v receives from u.
+
+        Parameters
+        ----------
+        G : networkx graph
+            Directed or not. The nodes' names become the labels. Parallel edges merge, adding their weights.
+        weight : str, optional
+            The edge attribute with the weights, scaled to sum 1 for each receiver; None for equal weights.
+        """
+        return cls._adjacent(*given.graph_matrix(G, weight), "G")
+
+    @classmethod
+    def from_edges(cls, edges: Any, labels: Iterable[Any] | None = None) -> Network:
+        """Make a network from a list of edges; source -> target means that target receives from source.
+
+        Parameters
+        ----------
+        edges : DataFrame, path of a CSV file, or iterable of pairs
+            Columns source, target and, if wanted, weight. Weights are scaled to sum 1 for each target.
+            Edges stated twice count once, with a NetworkWarning; if their weights differ it is an error.
+        labels : iterable, optional
+            All clients, in the order wanted. By default the names in `edges`, sorted.
+        """
+        return cls._adjacent(*given.edge_matrix(given.edge_table(edges), labels), "edges")
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], weights: bool | None = None) -> Network:
+        """Read a network from a file; its ending says how.
+
+        A client that receives from nobody keeps its own estimate, ``w_mm = 1``, with a NetworkWarning that
+        names it: networks in files are read to be checked, and `check_network` says what such a client does.
+
+        Parameters
+        ----------
+        path : str or path
+            ``.csv``: edges, with columns source, target and, if wanted, weight (see `from_edges`).
+            ``.npy``, ``.npz`` (NumPy's or scipy's), ``.mtx``: a matrix whose row m has what client m
+            receives. ``.graphml``: a graph, with arrows to the receiver; needs networkx.
+        weights : bool, optional
+            Whether a matrix has weights, with row sums 1, or is an adjacency matrix of 0 and 1; whether a
+            graph has the edge attribute ``weight``. By default the file decides: entries other than 0 and
+            1, or a weight on every edge of the graph, with a NetworkWarning where that makes a difference. Not
+            used for edges, which have a column or not.
+        """
+        content = files.read(path)
+        weighted = content.has_weights if weights is None else weights
+        if content.remark and weights is None:
+            warnings.warn(content.remark, NetworkWarning, stacklevel=2)
+        if content.kind == "matrix" and weighted:
+            csr, index = given.matrix_and_labels(content.value, None, "W")
+            return cls._weighted(given.with_own_estimates(csr, index, "W"), index)
+        if content.kind == "matrix":
+            A, index, name = *given.adjacency_matrix(content.value, None), "A"
+        elif content.kind == "graph":
+            A, index, name = *given.graph_matrix(content.value, "weight" if weighted else None), "G"
+        else:
+            A, index, name = *given.edge_matrix(given.edge_table(content.value), None), "edges"
+        return cls._adjacent(given.with_own_estimates(A, index, name), index, name)
+
+    @classmethod
+    def _adjacent(cls, A: sparse.csr_array, labels: pd.Index, name: str) -> Network:
+        """Scale rows to sum 1, where each client must receive from somebody."""
+        return cls.from_checked(given.row_normalised(given.refuse_deaf(A, labels, name)), labels)
+
+    @classmethod
+    def _weighted(cls, W: sparse.csr_array, labels: pd.Index) -> Network:
+        """Take weights whose rows must sum to 1."""
+        sums = given.row_sums(W)
+        off = np.flatnonzero(np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
+        if off.size:
+            found = ", ".join(f"{listing([labels[m]])}: {sums[m]:.10g}" for m in off[:5])
+            raise ValueError(
+                f"W has {off.size} rows that do not sum to 1 ({found}). Divide each row by its sum; "
+                "if the columns sum to 1 instead, pass the transpose; for 0/1 entries use from_adjacency"
+            )
+        return cls.from_checked(given.row_normalised(W), labels)
+
+    @classmethod
+    def from_checked(cls, W: sparse.csr_array, labels: pd.Index) -> Network:
+        """Take a row-stochastic matrix, whose arrays may be another network's, over into a copy."""
+        W = W.copy()
+        W.sum_duplicates()
+        W.eliminate_zeros()
+        small = max(W.nnz, W.shape[0]) < np.iinfo(np.int32).max
+        kind: type[np.signedinteger] = np.int32 if small else np.int64
+        arrays = (W.indptr.astype(kind, copy=False), W.indices.astype(kind, copy=False))
+        return cls(*arrays, W.data.astype(np.float64, copy=False), labels)
+
+    # ------------------------------------------------------------------ what it looks like
+
+    @property
+    def W(self) -> sparse.csr_array:  # noqa: N802 - the name in the paper
+        """The weights as a CSR array over the read-only arrays; a new one on each access."""
+        shape = (self.n_clients, self.n_clients)
+        W = sparse.csr_array((self.weights, self.indices, self.indptr), shape=shape)
+        W.has_canonical_format = True
+        return W
+
+    @cached_property
+    def n_clients(self) -> int:
+        """The number M of clients."""
+        return len(self.indptr) - 1
+
+    @cached_property
+    def n_edges(self) -> int:
+        """The number of pairs of different clients of which one receives from the other."""
+        receiver = np.repeat(np.arange(self.n_clients), np.diff(self.indptr))
+        return int(np.count_nonzero(receiver != self.indices))
+
+    @cached_property
+    def in_degree(self) -> pd.Series:
+        """How many clients each client receives from, d_m; a self loop counts."""
+        return self._series(np.diff(self.indptr).astype(np.int64))
+
+    @cached_property
+    def out_degree(self) -> pd.Series:
+        """How many clients receive from each client; a self loop counts."""
+        return self._series(np.bincount(self.indices, minlength=self.n_clients).astype(np.int64))
+
+    def to_networkx(self) -> networkx.DiGraph:
+        """Return a networkx graph with an edge u -> v of weight ``w_vu`` where v receives from u."""
+        graph = given.networkx_module().DiGraph()
+        names = list(self.labels)
+        graph.add_nodes_from(names)
+        receiver = np.repeat(np.arange(self.n_clients), np.diff(self.indptr))
+        triples = zip(self.indices.tolist(), receiver.tolist(), self.weights.tolist(), strict=True)
+        graph.add_weighted_edges_from((names[k], names[m], w) for k, m, w in triples)
+        return graph
+
+    # ------------------------------------------------------------------ balance and mixing
+
+    @cached_property
+    def column_excess(self) -> Array:
+        """The column sums of W less one; all zero on balanced networks."""
+        sums = np.bincount(self.indices, weights=self.weights, minlength=self.n_clients)
+        return np.asarray(sums, dtype=np.float64) - 1.0
+
+    @cached_property
+    def se(self) -> float:
+        """The imbalance ``SE(W) = (M^-1 ||W'1 - 1||^2)^(1/2)``; zero if W is doubly stochastic, only then."""
+        found = float(np.sqrt(np.mean(self.column_excess**2)))
+        return found if found > SE_ROUNDING else 0.0
+
+    @cached_property
+    def mixing(self) -> float:
+        """The norm ``||W'(I - 11'/M)W||_2``: how much of the clients' disagreement a round can leave.
+
+        Where a large network mixes so slowly that the norm cannot be resolved, a NetworkWarning says so,
+        and the value is a lower bound.
+        """
+        return _told(self.mixing_estimate, "the mixing of this network could not be resolved, and is at least")
+
+    @cached_property
+    def mixing_estimate(self) -> Estimate:
+        """`mixing` with word on how far it can be trusted."""
+        return spectrum.mixing_norm(self.W, balanced=self.is_doubly_stochastic, products=self.products)
+
+    @cached_property
+    def _reversible(self) -> Array | None:
+        """The influence where ``pi_m w_mk = pi_k w_km``, as on undirected graphs; None where that is not so."""
+        return structure.reversible_weights(self.W) if self.is_strongly_connected else None
+
+    @property
+    def products(self) -> Products:
+        """Products of W and its transpose with vectors."""
+        return Products.of(self.W, self._reversible)
+
+    @cached_property
+    def rho(self) -> float:
+        """The constant of Condition 5, ``||W'(I - 11'/M)W||_2 + SE(W)``, which should be below 1."""
+        return self.mixing + self.se
+
+    @cached_property
+    def is_doubly_stochastic(self) -> bool:
+        """Whether the columns of W sum to one as well."""
+        return bool(np.abs(self.column_excess).max() <= BALANCE_TOLERANCE)
+
+    @cached_property
+    def communicating_classes(self) -> tuple[NDArray[np.int32], Mask]:
+        """The communicating class of each client, and which classes are closed."""
+        return structure.communication_classes(self.W)
+
+    @property
+    def is_strongly_connected(self) -> bool:
+        """Whether what any client knows reaches every other client."""
+        return len(self.communicating_classes[1]) == 1
+
+    @property
+    def closed_groups(self) -> list[list[Any]]:
+        """The groups whose members reach one another and receive from nobody outside.
+
+        With one such group all clients end up with its view; with several there is no consensus.
+        """
+        component, closed = self.communicating_classes
+        inside = np.flatnonzero(closed[component])
+        _, first, group = np.unique(component[inside], return_index=True, return_inverse=True)
+        # In the order of their first members.
+        group = np.argsort(np.argsort(first))[group]
+        names = self.labels[inside[np.argsort(group, kind="stable")]].tolist()
+        ends = np.cumsum(np.bincount(group)).tolist()
+        return [names[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+    @cached_property
+    def period(self) -> int:
+        """The greatest common divisor of the lengths of cycles in a closed group; 1 is wanted.
+
+        With several closed groups, the least common multiple of their periods. On a periodic network
+        estimates travel in step and never settle, unless clients keep a share of their own: see `lazy`.
+        """
+        return math.lcm(*structure.closed_class_periods(self.W, *self.communicating_classes).tolist())
+
+    @cached_property
+    def second_eigenvalue(self) -> float:
+        """The second largest modulus of the eigenvalues of W: disagreement shrinks by it in the long run.
+
+        It is 1 if and only if there are several closed groups or a period, and at most the root of `mixing`.
+        Where it cannot be resolved on a large network, a NetworkWarning says what the value is instead.
+        """
+        return _told(self.second_eigenvalue_estimate, "the second eigenvalue could not be resolved, and is about")
+
+    @cached_property
+    def second_eigenvalue_estimate(self) -> Estimate:
+        """`second_eigenvalue` with word on how far it can be trusted."""
+        W = self.W
+        if self.n_clients > eigenvalues.DENSE and self.is_doubly_stochastic and abs(W - W.T).max() < 1e-12:
+            # Symmetric: the singular values, whose square the mixing is, are the moduli.
+            return Estimate(math.sqrt(self.mixing_estimate.value), self.mixing_estimate.trouble)
+        found = eigenvalues.second_modulus(W, *self.communicating_classes, reversible=self._reversible)
+        # sqrt(mixing) = ||(I - J)W|| bounds the eigenvalues of (I - J)W, which are the others of W.
+        if found.trouble and not self.mixing_estimate.trouble:
+            most = math.sqrt(self.mixing_estimate.value)
+            trouble = f"{found.trouble}; the modulus is at most {most:.6g}, the root of the mixing"
+            return Estimate(min(found.value, most), trouble)
+        return found
+
+    @cached_property
+    def influence(self) -> pd.Series:
+        """The long-run weight of each client in the mean over clients.
+
+        ``pi' = M^-1 1' lim T^-1 sum_{t<T} W^t``: the stationary distribution, ``pi'W = pi'``, if there is one
+        closed group. With several, each has the share of the clients that end up following it. Who is outside
+        the closed groups has weight zero: its data do not last. A doubly stochastic W has pi = 1/M.
+        """
+        if self.is_doubly_stochastic:
+            return self._series(np.full(self.n_clients, 1.0 / self.n_clients))
+        if self._reversible is not None:
+            return self._series(self._reversible.copy())
+        return self._series(spectrum.long_run_weights(self.W, *self.communicating_classes))
+
+    @property
+    def unheard(self) -> pd.Index:
+        """The clients whose data leave no trace, as nobody in a closed group hears them: influence zero."""
+        return self.labels[self.influence.to_numpy() == 0.0]
+
+    @cached_property
+    def balanced_efficiency(self) -> float:
+        """Share of effective clients once steps are divided by influence, at most fifty times.
+
+        One where every client has at least a fiftieth of the average influence.
+        """
+        shares = np.minimum(self.n_clients * self.influence.to_numpy() / LEAST_INFLUENCE, 1.0)
+        return float(shares.sum() ** 2 / (self.n_clients * (shares**2).sum()))
+
+    @cached_property
+    def effective_clients(self) -> float:
+        """The number ``1 / sum_m pi_m^2`` of equally influential clients that would be worth as much."""
+        return float(1.0 / np.sum(self.influence.to_numpy() ** 2))
+
+    # ------------------------------------------------------------------ other networks from this one
+
+    def reindex(self, labels: Iterable[Any]) -> Network:
+        """Return the same network with the clients in the order of `labels`."""
+        wanted = given.label_index(labels, "labels")
+        missing = self.labels[~self.labels.isin(wanted)]
+        unknown = wanted[~wanted.isin(self.labels)]
+        if len(missing) or len(unknown):
+            raise ValueError(
+                "labels must be the clients of the network in another order; "
+                f"in the network but not in labels: {listing(missing) or 'none'}; "
+                f"in labels but not in the network: {listing(unknown) or 'none'}. "
+                "Make the network anew on the clients wanted; text and number are different names"
+            )
+        order = self.labels.get_indexer(wanted)
+        return Network.from_checked(self.W[order][:, order], wanted)
+
+    def lazy(self, w: float = 0.5) -> Network:
+        """Return ``(1 - w) W + w I``: each client keeps the share `w` of its own estimate; cures periods."""
+        w = in_interval(w, "w", 0.0, 1.0, open_high=True)
+        identity = sparse.eye_array(self.n_clients, format="csr")
+        return Network.from_checked(sparse.csr_array((1.0 - w) * self.W + w * identity), self.labels)
+
+    def gossip(self, k: int) -> Network:
+        """Return ``W^k``: `k` combine steps in each round."""
+        k = whole_number(k, "k", 1)
+        power = W = self.W
+        for _ in range(k - 1):
+            power = power @ W
+        return Network.from_checked(given.row_normalised(sparse.csr_array(power)), self.labels)
+
+    def metropolis(self) -> Network:
+        """Return the doubly stochastic Metropolis weights on the same edges.
+
+        ``w_mk = 1 / (1 + max(d_m, d_k))`` for neighbours, where degrees do not count self loops; what
+        remains of each row is the client's own weight. Each pair of neighbours must listen to each other.
+        """
+        return Network.from_checked(balance.metropolis_weights(self.W, self.labels), self.labels)
+
+    def balanced(self) -> Network:
+        """Return the doubly stochastic ``diag(r) W diag(c)`` on the same edges (Sinkhorn and Knopp 1967).
+
+        It keeps zeros, and of all doubly stochastic weights on these edges it is the nearest to W in
+        Kullback-Leibler distance. ValueError where the edges do not allow it, as on a star.
+
+        Examples
+        --------
+        >>> net = Network.from_adjacency([[1, 1, 1], [1, 1, 0], [1, 0, 1]])
+        >>> net.balanced().W.toarray().round(3).tolist()
+        [[0.236, 0.382, 0.382], [0.382, 0.618, 0.0], [0.382, 0.0, 0.618]]
+        """
+        if self.is_doubly_stochastic:
+            return self
+        return Network.from_checked(balance.scaled_to_balance(self.W, self.labels), self.labels)
+
+    def _series(self, values: NDArray[Any]) -> pd.Series:
+        # Read-only like the network: the series is cached and handed out again.
+        values.flags.writeable = False
+        return pd.Series(values, index=self.labels, copy=False)
+
+    def __repr__(self) -> str:
+        text = f"Network({self.n_clients} clients, {self.n_edges} edges, SE(W)={self.se:.3g}"
+        if self.n_clients <= spectrum.DENSE_MIXING:
+            text += f", rho={self.rho:.3g}"
+        return text + ")"
+
+
+def _told(found: Estimate, claim: str) -> float:
+    """Return the value of an estimate, with a NetworkWarning if it could not be resolved."""
+    if found.trouble:
+        warnings.warn(
+            f"{claim} {found.value:.9g}: {found.trouble}. It is a sign of very slow mixing or of many "
+            "eigenvalues alike; consider more neighbours",
+            NetworkWarning,
+            stacklevel=4,
+        )
+    return found.value

@@ -1,0 +1,202 @@
+"""Linear algebra of a row-stochastic matrix: how fast it mixes and whom it listens to in the long run."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import linalg
+
+from adfl_stats._types import Array, Mask
+from adfl_stats.errors import NetworkWarning
+from adfl_stats.network import eigenvalues, structure
+from adfl_stats.network.eigenvalues import Estimate
+from adfl_stats.network.products import Products
+
+__all__ = ["long_run_weights", "mixing_dense", "mixing_lanczos", "mixing_norm"]
+
+DENSE_MIXING = 500
+DENSE_CLASS = 1000
+RESIDUAL = 1e-10
+# Squares of singular values below this are rounding errors.
+NOTHING = 1e-28
+
+
+def mixing_norm(
+    W: sparse.csr_array, power: int = 1, balanced: bool = False, rough: bool = False, products: Products | None = None
+) -> Estimate:
+    """Return ``||W'(I - J)W||_2``, the first term of Condition 5, with J = 11'/M, or that of a power of W.
+
+    Parameters
+    ----------
+    W : csr_array
+        Row-stochastic.
+    power : int
+        Which power of W takes the place of W, 1 or 2; it is not formed where W is large.
+    balanced : bool
+        Whether W is doubly stochastic: the norm is then 1, exactly, where rows of W hang apart.
+    rough : bool
+        Whether accuracy to rank networks is enough where W is large.
+    products : Products, optional
+        The products with W, where they have been prepared.
+    """
+    if balanced and power == 1 and not structure.rows_overlap(W):
+        return Estimate(1.0)
+    if (moduli := eigenvalues.circulant_moduli(W)) is not None:
+        # Circulant matrices are normal: singular values are moduli of eigenvalues.
+        return _cleaned(Estimate(float(np.max(moduli[1:], initial=0.0) ** (2 * power))))
+    if W.shape[0] <= DENSE_MIXING:
+        return _cleaned(Estimate(mixing_dense(W, power)))
+    return _cleaned(mixing_lanczos(W, power, rough=rough, products=products))
+
+
+def _cleaned(found: Estimate) -> Estimate:
+    """Return 0 for a norm that is rounding error, as on the complete network."""
+    return found if found.value > NOTHING else replace(found, value=0.0)
+
+
+def mixing_dense(W: sparse.csr_array, power: int = 1) -> float:
+    """Return ``||W'(I - J)W||_2`` as the squared largest singular value of the dense (I - J)W."""
+    centred = np.linalg.matrix_power(W.toarray(), power)
+    centred -= centred.mean(axis=0)
+    return float(np.linalg.norm(centred, 2) ** 2)
+
+
+def mixing_lanczos(
+    W: sparse.csr_array,
+    power: int = 1,
+    steps: int | None = None,
+    rough: bool = False,
+    products: Products | None = None,
+) -> Estimate:
+    """Return ``||W'(I - J)W||_2`` by Lanczos iteration, without forming the product.
+
+    Where the top of the spectrum is too crowded to be resolved, the best value found is returned with word
+    of the trouble; a Rayleigh quotient, it can only be too small.
+    """
+    by = Products.of(W) if products is None else products
+    by = by.twice() if power == 2 else by
+
+    def apply(v: Array) -> Array:
+        image = by.forward(v)
+        image -= image.mean()
+        return by.backward(image)
+
+    n = W.shape[0]
+    return eigenvalues.lanczos(apply, n, steps or eigenvalues.budget(W.nnz), tol=eigenvalues.tolerance(n, rough))
+
+
+def long_run_weights(W: sparse.csr_array, component: NDArray[np.int32], closed: Mask) -> Array:
+    """Return ``pi' = M^-1 1' lim T^-1 sum_{t<T} W^t``, the weight of each client in the long run.
+
+    Within a closed component pi is proportional to the stationary distribution of W there; the component
+    as a whole has the share of the clients that end up following it. All other clients have weight zero.
+    """
+    M = W.shape[0]
+    share = _shares(W, component, closed)
+    order = np.argsort(component, kind="stable")
+    bounds = np.searchsorted(component[order], np.arange(len(closed) + 1))
+    local = np.empty(M, dtype=W.indices.dtype)
+    local[order] = np.arange(M) - bounds[component[order]]
+    pi = np.zeros(M)
+    for c in np.flatnonzero(closed):
+        members = order[bounds[c] : bounds[c + 1]]
+        if len(members) == 1:
+            pi[members] = share[c]
+            continue
+        rows = W[members]
+        shape = (len(members), len(members))
+        inner = sparse.csr_array((rows.data, local[rows.indices], rows.indptr), shape=shape)
+        pi[members] = share[c] * _stationary(inner)
+    return pi
+
+
+def _shares(W: sparse.csr_array, component: NDArray[np.int32], closed: Mask) -> Array:
+    """Return for each component the share of clients that end up following it.
+
+    With Q the part of W among the followers and R their part towards closed components, the followers are
+    absorbed with probabilities (I - Q)^-1 R. One solve for ``x' = 1'(I - Q)^-1`` serves all components.
+    """
+    M = W.shape[0]
+    inside = closed[component]
+    mass = inside.astype(np.float64)
+    followers = np.flatnonzero(~inside)
+    if followers.size:
+        rows = W[followers]
+        visits = _expected_visits(rows[:, followers])
+        reached = rows.T @ visits
+        mass[inside] += reached[inside]
+    share = np.bincount(component, weights=mass, minlength=len(closed)) / M
+    share[~closed] = 0.0
+    total: Array = share / share.sum()
+    return total
+
+
+def _expected_visits(Q: sparse.csr_array) -> Array:
+    """Solve ``(I - Q)' x = 1`` for a substochastic Q from which every client leaves."""
+    n = Q.shape[0]
+    system = sparse.csc_array(sparse.eye_array(n) - Q.T)
+    ones = np.ones(n)
+    if n > DENSE_CLASS:
+        # A direct solve fills up on random graphs, where the iteration is quick; on chains it is the reverse.
+        x, info = linalg.gmres(system, ones, rtol=1e-13, restart=50, maxiter=20)
+        if info == 0 and np.abs(system @ x - ones).max() < 1e-10:
+            return np.asarray(x)
+    return np.atleast_1d(linalg.spsolve(system, ones))
+
+
+def _stationary(W: sparse.csr_array) -> Array:
+    """Return the stationary distribution of an irreducible row-stochastic matrix."""
+    if (pi := structure.reversible_weights(W)) is not None:
+        return pi
+    if W.shape[0] <= DENSE_CLASS:
+        return _stationary_dense(W.toarray())
+    return _stationary_sparse(W)
+
+
+def _stationary_dense(P: Array) -> Array:
+    """Eliminate client after client (Grassmann, Taksar and Heyman).
+
+    Nothing is ever subtracted, so that each entry has full relative accuracy: steps are divided by it.
+    """
+    n = len(P)
+    for k in range(n - 1, 0, -1):
+        P[:k, k] /= P[k, :k].sum()
+        P[:k, :k] += np.outer(P[:k, k], P[k, :k])
+    pi = np.ones(n)
+    for k in range(1, n):
+        pi[k] = pi[:k] @ P[:k, k]
+    return pi / pi.sum()
+
+
+def _stationary_sparse(W: sparse.csr_array, most: int = 20_000) -> Array:
+    """Return the leading left eigenvector by Arnoldi, polished by power iteration on (I + W)/2.
+
+    The lazy matrix has the same stationary distribution and no period.
+    """
+    n = W.shape[0]
+    backward = Products.of(W).backward
+    operator = linalg.LinearOperator((n, n), matvec=lambda v: backward(v.ravel()), dtype=np.float64)
+    pi = np.full(n, 1.0 / n)
+    try:
+        _, vectors = linalg.eigs(operator, k=1, which="LR", v0=pi, tol=1e-13, maxiter=500)
+        pi = np.abs(vectors[:, 0].real)
+        pi /= pi.sum()
+    except linalg.ArpackNoConvergence:
+        pass
+    for step in range(most):
+        image = backward(pi)
+        if step >= 5 and np.abs(image - pi).sum() < RESIDUAL:
+            return pi
+        pi = 0.5 * (pi + image)
+        pi /= pi.sum()
+    warnings.warn(
+        f"the influence of the clients is accurate to {np.abs(backward(pi) - pi).sum():.2g} only, "
+        "as this network mixes very slowly; consider more neighbours",
+        NetworkWarning,
+        stacklevel=5,
+    )
+    return pi

@@ -1,0 +1,313 @@
+"""Results in words: a statsmodels `Summary` with a header, coefficients, clients, theory and notes."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from statsmodels.iolib.summary import Summary
+from statsmodels.iolib.table import SimpleTable
+
+from adfl_stats._arguments import listing
+from adfl_stats.inference.covariance import Inference
+from adfl_stats.network.network import LEAST_INFLUENCE
+from adfl_stats.trust.weights import TRUST
+
+if TYPE_CHECKING:
+    from adfl_stats.inference.results import Results
+
+__all__ = ["FitSummary", "summarize"]
+
+WIDTH = 78
+STUB = 20
+MOST_SUSPICIOUS = 5
+
+
+class FitSummary(Summary):
+    """A statsmodels `Summary` whose text fits 80 columns; the other formats have all names in full."""
+
+    def __init__(self, res: Results, alpha: float) -> None:
+        super().__init__()
+        self.tables = _tables(res, alpha, STUB)
+        self.add_extra_txt(_notes(res))
+        self._full = Summary()
+        self._full.tables = _tables(res, alpha, None)
+        self._full.extra_txt = self.extra_txt
+
+    def as_html(self) -> str:
+        """Return HTML."""
+        return str(self._full.as_html())
+
+    def as_latex(self) -> str:
+        """Return LaTeX."""
+        return str(self._full.as_latex())
+
+    def as_csv(self) -> str:
+        """Return comma-separated values."""
+        return str(self._full.as_csv())
+
+
+def summarize(res: Results, alpha: float = 0.05) -> FitSummary:
+    """Return the summary of a fit."""
+    return FitSummary(res, alpha)
+
+
+def _tables(res: Results, alpha: float, width: int | None) -> list[SimpleTable]:
+    return [_header(res), _coefficients(res, alpha, width), _clients(res, width), _differences(res), _theory(res)]
+
+
+def _header(res: Results) -> SimpleTable:
+    fit, net = res.record, res.network
+    low, high = int(fit.sizes.min()), int(fit.sizes.max())
+    left = [
+        ("Dep. variable:", _short([_response_name(res)], 19)[0]),
+        ("Method:", fit.method),
+        ("Family (link):", f"{fit.family.name} ({fit.family.link})"),
+        ("Start:", str(fit.details.get("start", ""))),
+        ("Step:", f"{fit.step:.3g}"),
+        ("Passes to limit:" if fit.solver == "limit" else "Rounds (total):", f"{fit.rounds} ({fit.total_rounds})"),
+        ("Numerical error:", f"{fit.error.total:.3f} SE"),
+        ("Converged:", "yes" if res.converged else "NO"),
+        ("Down-weighted:", f"{int((~fit.trusted).sum())} clients"),
+    ]
+    right = [
+        ("Clients:", f"{net.n_clients}"),
+        ("Edges:", f"{net.n_edges}"),
+        ("Observations:", f"{res.nobs}"),
+        ("Rows per client:", f"{low}" if low == high else f"{low} to {high}"),
+        ("SE(W):", f"{net.se:.4g}"),
+        ("rho (Condition 5):", f"{net.rho:.4f}"),
+        ("Effective clients:", f"{res.effective_clients:.1f}"),
+        ("Log-likelihood:", f"{res.llf:.6g}"),
+        ("Scale:", f"{res.scale:.5g}"),
+    ]
+    table = _pairs(left, "Decentralised GLM Results", [17, 19])
+    # Side by side, so that both columns of names are names in HTML and LaTeX too.
+    table.extend_right(_pairs([(f"  {name}", value) for name, value in right], None, [20, 16]))
+    return table
+
+
+def _pairs(cells: list[tuple[str, str]], title: str | None, widths: list[int]) -> SimpleTable:
+    return SimpleTable(
+        [[value] for _, value in cells], stubs=[name for name, _ in cells], title=title, txt_fmt=_layout(widths, "r")
+    )
+
+
+def _response_name(res: Results) -> str:
+    """Return the response, with the level whose probability is modelled where it has two."""
+    fit = res.record
+    if fit.family.name == "binomial" and fit.classes is not None:
+        return f"{fit.y_name} = {fit.classes[1]}"
+    return fit.y_name
+
+
+def _coefficients(res: Results, alpha: float, width: int | None) -> SimpleTable:
+    limits = res.conf_int(alpha).to_numpy()
+    rows = [
+        [_number(coef), _number(se), _z(coef, se), f"{p:.3f}", _number(low), _number(high)]
+        for coef, se, p, (low, high) in zip(res.params, res.bse, res.pvalues, limits, strict=True)
+    ]
+    letter = "t" if res.use_t else "z"
+    headers = ["coef", "std err", letter, f"P>|{letter}|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"]
+    stubs = _short(list(res.params.index), width)
+    return SimpleTable(rows, headers=headers, stubs=stubs, txt_fmt=_layout([20, 10, 9, 8, 7, 9, 9], "r" * 6))
+
+
+def _clients(res: Results, width: int | None) -> SimpleTable:
+    table = res.clients()
+    doubted = int((~res.record.trusted).sum())
+    title = f"Clients: {doubted} of {len(table)} down-weighted (weight below {TRUST:g})"
+    order = table.assign(weight=table["weight"].round(2)).sort_values(
+        ["weight", "score"], ascending=[True, False], kind="stable"
+    )
+    worst = table.loc[order.index[:MOST_SUSPICIOUS]]
+    rows = [
+        [f"{row.n}", f"{row.gradient:.3g}", f"{row.score:.1f} ({row.df})", f"{row.weight:.3g}", f"{row.distance:.3f}"]
+        for row in worst.itertuples()
+    ]
+    headers = ["rows", "gradient", "score (df)", "weight", "dist., SE"]
+    stubs = _short([str(label) for label in worst.index], width)
+    return SimpleTable(
+        rows, headers=headers, stubs=stubs, title=title, txt_fmt=_layout([20, 8, 10, 15, 10, 10], "r" * 5)
+    )
+
+
+def _differences(res: Results) -> SimpleTable:
+    """Return whether, and how much, the clients that carry weight differ."""
+    clients = res.record.clients
+    Q, df, p_value = clients.cochran
+    share = max(0.0, 1.0 - df / Q) if Q > 0 else 0.0
+    taus = np.sqrt(np.diag(clients.spread))
+    largest = int(np.argmax(taus / np.maximum(res.bse.fillna(1.0), np.finfo(float).tiny)))
+    spread = "none"
+    if clients.differ:
+        spread = f"{clients.spread_kind}; tau {taus[largest]:.3g} in {_short([str(res.params.index[largest])], 14)[0]}"
+    return SimpleTable(
+        [[f"{Q:.1f}", f"{df:.0f}", f"{p_value:.3f}", f"{share:.2f}", spread]],
+        headers=["Cochran's Q", "df", "P>Q", "I^2", "spread allowed for"],
+        title="Differences between clients",
+        txt_fmt=_layout([12, 8, 8, 8, 38], "rrrrr"),
+    )
+
+
+def _theory(res: Results) -> SimpleTable:
+    """Return what the theory asks for that the network and the settings show by themselves."""
+    fit, net = res.record, res.network
+    lines = [
+        ["Condition 5: rho", f"{net.rho:.4f}", "< 1", "holds" if net.rho < 1 else "fails"],
+        ["Prop. 1: step + SE(W)", f"{fit.step + net.se:.3g}", f"o(1/N), 1/N = {1 / res.nobs:.1g}", "indicative"],
+    ]
+    lam = fit.details.get("lam")
+    if lam is not None and fit.details.get("measure") == "norm":
+        low, high = np.log(res.nobs), np.sqrt(fit.sizes.mean()) * len(fit.labels) ** (-1 / 8)
+        lines.append(["Theorem 3: lambda", f"{lam:.3g}", f"{low:.3g} to {high:.3g}", "indicative"])
+    rows, stubs = [line[1:] for line in lines], [line[0] for line in lines]
+    return SimpleTable(
+        rows,
+        headers=["value", "wanted", "status"],
+        stubs=stubs,
+        title="Theory",
+        txt_fmt=_layout([26, 12, 22, 15], "rrr"),
+    )
+
+
+def _notes(res: Results) -> list[str]:
+    fit = res.record
+    errors = (
+        Inference.of(fit, None).in_words()
+        if fit.smooth
+        else "No standard errors: this method solves no common estimating equation, and has no sandwich."
+    )
+    notes = [errors, _error_note(res)]
+    if fit.family.name == "huber":
+        notes.append(
+            f"Huber's loss, linear beyond k = {fit.family.par:.5g}: c = {fit.family.tuning:g} times sigma = "
+            f"{fit.family.par / fit.family.tuning:.5g}, a robust scale of the residuals from before the fit."
+        )
+    if fit.solver == "limit":
+        notes.append("The limit of the rounds was solved for directly; no rounds were run in the last stage.")
+    if fit.preconditioned:
+        notes.append("The step was chosen, and is given, in coordinates in which the pooled curvature is the identity.")
+    if fit.n_dropped:
+        notes.append(f"{fit.n_dropped} rows with missing values were left out.")
+    notes += [f"Warned of: {said}." for said in fit.details.get("warnings", ())]
+    if len(res.network.unheard):
+        notes.append(
+            f"The data of {listing(res.network.unheard)} reach nobody in the core of the network and do not count."
+        )
+    if "attack" in fit.details:
+        notes.append(
+            f"Some clients sent false messages (attack {fit.details['attack']}): a stress test, outside the theory."
+        )
+    if "lam" in fit.details:
+        suspicion = {"norm": "gradient norm", "score": "excess of the root score statistic over its .95 quantile"}[
+            fit.details["measure"]
+        ]
+        chosen = " (by cross-validation)" if "lambda_path" in fit.details else ""
+        notes.append(
+            f"Weights exp(-lambda s) over their largest, lambda = {fit.details['lam']:.3g}{chosen}, s = {suspicion}, "
+            f"{fit.details['stages']} stage(s)."
+        )
+    if fit.details.get("equalise"):
+        notes.append(
+            f"A client's weight is its probability of following the majority, under a model of clients with spread "
+            f"{fit.clients.spread_kind} and components {fit.clients.components}. Low weight means that the client does "
+            "not fit the majority; it does not mean that its data are corrupt."
+        )
+    if fit.clients.differ:
+        mean = {
+            "client": "each client counts once",
+            "sample": "clients count by their rows",
+            "random-effects": "clients count by their information about it",
+        }[fit.weighting]
+        notes.append(
+            f"Clients differ: the estimate is of the mean of their parameters, in which {mean}. See heterogeneity() "
+            "for their spread and for a new client, client_effects() for each."
+        )
+    notes += [
+        f"{fit.details[name]}."
+        for name in ("majority", "selection", "undecided", "coefficients", "spread")
+        if name in fit.details
+    ]
+    if "disputed" in fit.details:
+        notes.append(
+            f"Two readings of the clients fit about as well and disagree about {fit.details['disputed']} of them: the "
+            "data do not tell clearly who follows the majority. See screen and compare_starts."
+        )
+    if fit.details.get("balance") and not res.network.is_doubly_stochastic:
+        notes.append(
+            "Steps are balanced: each is divided by the client's influence, so that unequal influence costs little."
+        )
+        hardly = res.network.n_clients * res.network.influence.to_numpy() < LEAST_INFLUENCE
+        if hardly.any():
+            notes.append(f"Too little heard for that to make up for it: {listing(res.network.labels[hardly])}.")
+    elif not res.network.is_doubly_stochastic and fit.smooth:
+        lost = 1.0 - res.network.effective_clients / res.network.n_clients
+        notes.append(
+            f"The network counts some clients more than others (SE(W) = {res.network.se:.3g}), and steps are not "
+            f"balanced: the estimate loses about {lost:.1%} of efficiency, which the numerical error does not count. "
+            "See balance=True of the method."
+        )
+    if res.network.rho >= 1:
+        notes.append(
+            "Condition 5 fails on this network: the paper's convergence results do not apply. The numerical error "
+            "above was measured, not inferred from them."
+        )
+    if not res.converged:
+        notes.append("The numerical error is above the tolerance: read the table with care.")
+    lines = ["Notes:"]
+    for k, note in enumerate(notes, start=1):
+        lines += textwrap.wrap(f"[{k}] {note}", WIDTH, subsequent_indent="    ")
+    return lines
+
+
+def _error_note(res: Results) -> str:
+    error = res.record.error
+    if np.isnan(error.optimisation):
+        return "Numerical error: consensus only; this method solves no common equation to hold it against."
+    return (
+        f"Numerical error: optimisation {error.optimisation:.3f} + consensus {error.consensus:.3f} standard errors, "
+        f"for the worst coefficient; wanted {res.record.tolerance:g}."
+    )
+
+
+def _layout(widths: list[int], aligns: str) -> dict[str, Any]:
+    """Return a text format with columns of given widths (the stub first) that fill WIDTH."""
+    return {
+        "data_fmts": ["%s"],
+        "empty_cell": "",
+        "colwidths": widths,
+        "colsep": " ",
+        "row_pre": "",
+        "row_post": "",
+        "table_dec_above": "=",
+        "table_dec_below": "=",
+        "header_dec_below": "-",
+        "header_fmt": "%s",
+        "stub_fmt": "%s",
+        "title_align": "c",
+        "header_align": "r",
+        "data_aligns": aligns,
+        "stubs_align": "l",
+        "fmt": "txt",
+    }
+
+
+def _number(value: float) -> str:
+    """Four decimals, or three significant digits where that would be all zeros or too wide."""
+    return f"{value:.4f}" if 1e-3 <= abs(value) < 1e4 or value == 0 else f"{value:.3g}"
+
+
+def _z(coef: float, se: float) -> str:
+    value = coef / se if se > 0 else np.nan
+    return f"{value:.3f}" if not abs(value) >= 1e3 else f"{value:.3g}"
+
+
+def _short(names: list[str], width: int | None) -> list[str]:
+    """Cut names in the middle, where levels of a factor differ least, and number those that become alike."""
+    if width is None:
+        return names
+    half = width // 2
+    cut = [name if len(name) <= width else f"{name[: half - 1]}~{name[-(width - half) :]}" for name in names]
+    return [text if cut.count(text) == 1 else f"{text[: width - 4]}~{k + 1}" for k, text in enumerate(cut)]

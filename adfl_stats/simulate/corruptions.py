@@ -1,0 +1,149 @@
+"""What can go wrong with a client's data: the corruptions of simulation studies.
+
+BF, OOD and MP are those of the paper's section "Simulation Experiments on Synthetic Data"; its Appendix D is not
+public, so the others are choices of this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy import special, stats
+
+from adfl_stats._arguments import one_of
+from adfl_stats._types import Array
+
+__all__ = ["CORRUPTIONS", "ClientDraw", "corrupt", "corruption_kinds", "respond"]
+
+DataCorruption: TypeAlias = Callable[[Array, Array, np.random.Generator], tuple[Any, Any]]
+Kind: TypeAlias = str | DataCorruption
+
+_MOST_LOG_MEAN = 30.0
+
+
+@dataclass(frozen=True, eq=False)
+class ClientDraw:
+    """What a named corruption may see of one abnormal client: its clean rows and how they arose.
+
+    `shocks` are the random numbers that made `y` from the linear predictor, `noise` is the standard deviation
+    of Gaussian errors, and `intercept` says that the first column of `X` is constant.
+    """
+
+    X: Array
+    y: Array
+    shocks: Array
+    theta0: Array
+    family: str
+    noise: float
+    intercept: bool
+
+    def respond(self, theta: Array) -> Array:
+        """Return the responses the client would have had under `theta`, from the same random numbers."""
+        return respond(self.family, self.X @ theta, self.shocks, self.noise)
+
+
+def respond(family: str, eta: Array, shocks: Array, noise: float) -> Array:
+    """Turn linear predictors into responses, by inversion, so that row i uses shock i and no other.
+
+    A generator's own Poisson draws consume a varying number of random numbers, and one client's parameter
+    would then change the responses of the clients after it.
+    """
+    if family == "gaussian":
+        return eta + noise * shocks
+    if family == "binomial":
+        return (shocks < special.expit(eta)).astype(np.float64)
+    if eta.max() > _MOST_LOG_MEAN:
+        raise ValueError(
+            f"theta0 gives log means of up to {eta.max():.3g} in a Poisson design; "
+            f"make it smaller, so that they stay below {_MOST_LOG_MEAN:g}"
+        )
+    # The quantile at a shock of exactly zero is -1 by scipy's convention.
+    return np.maximum(stats.poisson.ppf(shocks, np.exp(eta)), 0.0)
+
+
+def _bit_flip(draw: ClientDraw, rng: np.random.Generator) -> tuple[Array, Array]:
+    """BF of the paper, Y -> -Y; for binary responses Y -> 1 - Y (ours)."""
+    if draw.family == "poisson":
+        raise ValueError("corruption 'BF' would make Poisson counts negative; use 'permute' for counts")
+    return draw.X, -draw.y if draw.family == "gaussian" else 1.0 - draw.y
+
+
+def _label_flip(draw: ClientDraw, rng: np.random.Generator) -> tuple[Array, Array]:
+    """LF, the label flipping of the paper's real-data section, for two classes: Y -> 1 - Y."""
+    if draw.family != "binomial":
+        raise ValueError(f"corruption 'LF' flips binary labels, but family is {draw.family!r}; use 'permute'")
+    return draw.X, 1.0 - draw.y
+
+
+def _out_of_distribution(draw: ClientDraw, rng: np.random.Generator) -> tuple[Array, Array]:
+    """OOD of the paper, X -> 0.7 X + V with V entries U(0, 1); Y stays as the clean X made it."""
+    X = 0.7 * draw.X + rng.random(draw.X.shape)
+    if draw.intercept:
+        X[:, 0] = draw.X[:, 0]
+    return X, draw.y
+
+
+def _model_parameter(draw: ClientDraw, rng: np.random.Generator) -> tuple[Array, Array]:
+    """MP of the paper: responses from theta_c, which keeps the first floor(0.1 p) slopes of theta0."""
+    first = int(draw.intercept)
+    kept = (len(draw.theta0) - first) // 10
+    theta_c = draw.theta0.copy()
+    theta_c[first + kept :] = 0.0
+    if np.array_equal(theta_c, draw.theta0):
+        raise ValueError(
+            f"corruption 'MP' keeps the first {kept} slope(s) of theta0 and the others are zero already, "
+            "so nothing changes; give a theta0 with a nonzero slope after these"
+        )
+    return draw.X, draw.respond(theta_c)
+
+
+def _permute(draw: ClientDraw, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Responses permuted within the client (ours): the margins stay, the regression goes."""
+    return draw.X, rng.permutation(draw.y)
+
+
+def _heavy_noise(draw: ClientDraw, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Responses replaced by t noise with 2 degrees of freedom (ours), whose variance is infinite."""
+    if draw.family != "gaussian":
+        raise ValueError(f"corruption 'noise' makes real responses, but family is {draw.family!r}; use 'permute'")
+    return draw.X, rng.standard_t(2.0, size=len(draw.y))
+
+
+CORRUPTIONS: dict[str, Callable[[ClientDraw, np.random.Generator], tuple[Array, Array]]] = {
+    "BF": _bit_flip,
+    "OOD": _out_of_distribution,
+    "MP": _model_parameter,
+    "LF": _label_flip,
+    "permute": _permute,
+    "noise": _heavy_noise,
+}
+"""Named corruptions; each takes a `ClientDraw` and a generator and returns the corrupted X and y."""
+
+
+def corruption_kinds(corruption: Any, n_abnormal: int) -> list[Kind]:
+    """Check the corruption and return it as a list, which is dealt to the abnormal clients in turn."""
+    if corruption is None:
+        if n_abnormal:
+            raise ValueError(
+                f"abnormal asks for {n_abnormal} abnormal client(s), but corruption is None; choose one of "
+                f"{', '.join(map(repr, CORRUPTIONS))}, or give a function of (X, y, rng)"
+            )
+        return []
+    kinds = list(corruption) if isinstance(corruption, (list, tuple)) and corruption else [corruption]
+    return [kind if callable(kind) else one_of(kind, "corruption", tuple(CORRUPTIONS)) for kind in kinds]
+
+
+def corrupt(kind: Kind, draw: ClientDraw, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return one client's rows as the corruption leaves them."""
+    if isinstance(kind, str):
+        return CORRUPTIONS[kind](draw, rng)
+    X, y = (np.asarray(part, dtype=np.float64) for part in kind(draw.X.copy(), draw.y.copy(), rng))
+    if X.shape != draw.X.shape or y.shape != draw.y.shape:
+        raise ValueError(
+            f"the corruption function returned shapes {X.shape} and {y.shape}; "
+            f"it must keep {draw.X.shape} and {draw.y.shape}"
+        )
+    return X, y

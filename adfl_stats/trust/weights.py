@@ -1,0 +1,89 @@
+"""How suspicious a client is, and what weight that leaves it."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from adfl_stats._types import Array, Mask
+from adfl_stats.engine.problem import Problem
+from adfl_stats.losses.evaluation import score_statistics
+
+__all__ = [
+    "MEASURES",
+    "adaptive_weights",
+    "disputed",
+    "majority",
+    "smallest_majority",
+    "suspicion_unit",
+    "suspicions",
+]
+
+
+MEASURES = ("norm", "score")
+# A client with less than this share of the largest weight counts as down-weighted.
+TRUST = 0.1
+# A client that follows the model has a score statistic beyond this quantile with probability .05.
+LEVEL = 0.95
+# Two sets of flags disagree where they differ about more than this share of the clients.
+DISAGREEMENT = 0.05
+# Suspicion and score of a client whose numbers overflow: finite, so that zero times it is zero.
+LARGEST = 1e150
+
+
+def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
+    """Return every client's suspicion at its own estimate, a row of theta (M, P).
+
+    "norm" is the norm of its gradient, as in equation (4.3); "score" by how much the square root of Rao's
+    score statistic exceeds that of its chi-square 95 % point, and zero below.
+    """
+    if measure == "norm":
+        norms = np.linalg.norm(problem.gradients(theta), axis=1)
+        return np.where(problem.data.counted, norms, LARGEST)
+    scores, ranks = score_statistics(problem.data, problem.family, theta)
+    # A client whose rows say nothing of any parameter has rank zero and score zero.
+    usual = np.sqrt(stats.chi2.ppf(LEVEL, np.maximum(ranks, 1)))
+    return np.clip(np.sqrt(scores) - usual, 0.0, LARGEST)
+
+
+def suspicion_unit(suspicion: Array, measure: str) -> float:
+    """Return what lambda is counted in one over: the median suspicion.
+
+    The excess score has a scale of its own, below which its median does not count.
+    """
+    return max(float(np.median(suspicion)), 1.0 if measure == "score" else np.finfo(float).tiny)
+
+
+def adaptive_weights(suspicion: Array, lam: float) -> Array:
+    """Return exp(-lam s_m) over its largest value.
+
+    Examples
+    --------
+    >>> adaptive_weights(np.array([1.0, 2.0]), 1e4).tolist()
+    [1.0, 0.0]
+    """
+    return np.exp(-lam * (suspicion - suspicion.min()))
+
+
+def trusted_by(weights: Array) -> Mask:
+    """Return which clients are not down-weighted; weights (M,) or (M, R)."""
+    return np.asarray(weights >= TRUST * weights.max(axis=0))
+
+
+def majority(M: int) -> int:
+    """Return how many of M clients are the least to trust: floor(M / 2) + 1."""
+    return min(M, M // 2 + 1)
+
+
+def smallest_majority(scores: Array) -> Mask:
+    """Return which clients have the floor(M / 2) + 1 smallest of the scores (M, R), in each column."""
+    chosen = np.zeros(scores.shape, dtype=bool)
+    order = np.argsort(scores, axis=0, kind="stable")[: majority(len(scores))]
+    np.put_along_axis(chosen, order, True, axis=0)
+    return chosen
+
+
+def disputed(flagged: Mask, other: Mask) -> int:
+    """Return about how many clients two sets of flags differ, and zero where these are few."""
+    apart = int((flagged != other).sum())
+    return apart if apart > max(2.0, DISAGREEMENT * len(flagged)) else 0

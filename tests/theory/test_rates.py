@@ -1,0 +1,578 @@
+"""Rates and advice against dense eigenvalues, stacked linear systems and what runs do."""
+
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+from numpy.testing import assert_allclose
+from scipy import linalg, special
+
+import adfl_stats as ad
+from adfl_stats.engine.equations import weighted_solution
+from adfl_stats.theory import contraction
+from adfl_stats.theory.contraction import spectral_radius
+from adfl_stats.theory.linearised import Linearised
+from adfl_stats.theory.outlook import BIAS_SHARE
+from adfl_stats.theory.trace_rate import observed_factor
+
+M, P = 12, 3
+SIZES = [30, 55, 24, 80, 41, 33, 60, 28, 37, 52, 45, 26]
+OMEGA = np.linspace(0.2, 1.0, M)
+NETWORKS = {
+    "circle": ad.networks.directed_circle(M, 3),
+    "erdos-renyi": ad.networks.erdos_renyi(M, 0.4, seed=5),
+    "hub (periodic)": ad.networks.central_client(M),
+    "fixed degree": ad.networks.fixed_degree(M, 4, seed=2),
+}
+FAMILIES = ("gaussian", "binomial", "poisson")
+CURVATURE = {
+    "gaussian": np.ones_like,
+    "binomial": lambda eta: special.expit(eta) * special.expit(-eta),
+    "poisson": np.exp,
+}
+SM = {"gaussian": sm.families.Gaussian(), "binomial": sm.families.Binomial(), "poisson": sm.families.Poisson()}
+STEP = 0.2
+
+
+def simulated(family="gaussian", sizes=SIZES, p=P, seed=0, **settings):
+    return ad.simulate.glm_design(family, M=len(sizes), n=list(sizes), p=p, seed=seed, **settings)
+
+
+def model_of(sim, network, **settings):
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    return ad.DecentralizedGLM(data, network, sim.family, **settings)
+
+
+class Dense:
+    """The linearised iteration in dense NumPy, with statsmodels' solution of the weighted equation."""
+
+    def __init__(self, sim, network, step, omega=None, balance=False, metric=None):
+        sizes = sim.sizes / sim.sizes.mean()
+        pi = network.influence.to_numpy() * len(sizes)
+        factors = (np.ones(len(sizes)) if omega is None else omega) * sizes
+        self.factors = factors / pi if balance else factors
+        weights = (self.factors * pi / sim.sizes)[sim.client]
+        self.solution = sm.GLM(sim.y, sim.X, SM[sim.family], var_weights=weights).fit(tol=1e-14).params
+        eta = sim.X @ self.solution
+        curvature = CURVATURE[sim.family](eta)
+        residual = SM[sim.family].link.inverse(eta) - sim.y
+        rows = [sim.client == m for m in range(len(sizes))]
+        Q = np.eye(sim.X.shape[1]) if metric is None else metric
+        self.H = [Q @ (sim.X[k].T * curvature[k]) @ sim.X[k] / k.sum() for k in rows]
+        self.g = np.concatenate([Q @ sim.X[k].T @ residual[k] / k.sum() for k in rows])
+        steps = np.repeat(step * self.factors, len(Q))
+        inside = np.eye(len(steps)) - steps[:, None] * linalg.block_diag(*self.H)
+        self.A = inside @ np.kron(network.W.toarray(), np.eye(len(Q)))
+        self.limit = (
+            np.linalg.solve(np.eye(len(steps)) - self.A, -steps * self.g).reshape(len(sizes), -1) + self.solution
+        )
+
+    @property
+    def radius(self):
+        return np.abs(np.linalg.eigvals(self.A)).max()
+
+
+def iteration_of(model, step, omega=None, balance=False, metric=None):
+    problem = model._problem(model.network)
+    steps = problem.steps(np.ones(problem.M) if omega is None else omega, balance=balance)
+    point = weighted_solution(problem, steps.totals, problem.start().mean(axis=0))
+    return Linearised(problem, steps, point, step, metric)
+
+
+# ------------------------------------------------------------------ the exact factor
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("omega", "balance"), [(None, False), (OMEGA, False), (OMEGA, True)])
+def test_exact_factor_is_the_spectral_radius(network, family, omega, balance):
+    sim, net = simulated(family), NETWORKS[network]
+    model = model_of(sim, net)
+    expected = Dense(sim, net, STEP, omega, balance).radius
+    res = model.fit(ad.DFL(weights=omega, balance=balance), step=STEP, rounds=60)
+    rates = model.rates(res)
+    assert_allclose(rates.exact, expected, rtol=1e-8)
+    assert rates.trouble == ""
+    assert rates.place == ("Proposition 1" if omega is None else "Theorem 2")
+    # The way of large problems, on the small one.
+    found = spectral_radius(iteration_of(model, STEP, omega, balance), dense_up_to=0)
+    assert_allclose(found.value, expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_preconditioned_fits_have_their_step_in_their_own_coordinates(family):
+    sim, net = simulated(family, intercept=True), NETWORKS["circle"]
+    model = model_of(sim, net)
+    res = model.fit(ad.DFL())
+    rates = model.rates(res)
+    assert rates.preconditioned
+    metric = model._problem(net).coordinates(res.record.start.centre)[0]
+    dense = Dense(sim, net, res.step, metric=metric)
+    assert_allclose(rates.exact, dense.radius, rtol=1e-8)
+    assert_allclose(rates.lambda_min, _smallest(sim, dense), rtol=1e-6)
+    # In these coordinates all P modes of the Gaussian nearly coincide.
+    found = spectral_radius(iteration_of(model, res.step, metric=metric), dense_up_to=0)
+    assert_allclose(found.value, dense.radius, rtol=1e-8)
+
+
+def _smallest(sim, dense):
+    sizes = sim.sizes / sim.sizes.mean()
+    return min(s * np.linalg.eigvals(H).real.min() for s, H in zip(sizes, dense.H, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("network", "step"),
+    [
+        (ad.networks.directed_circle(70, 5), 0.05),
+        (ad.networks.directed_circle(70, 5), 5e-4),
+        (ad.networks.directed_circle(70, 2), 0.1),
+        (ad.networks.erdos_renyi(70, 0.1, seed=1), 0.01),
+        (ad.networks.central_client(70), 0.01),
+    ],
+    ids=["circle", "circle, small step", "narrow circle", "erdos-renyi", "hub"],
+)
+def test_sparse_and_dense_ways_agree(network, step):
+    sim = simulated(sizes=[30] * network.n_clients, p=5, covariates="heterogeneous")
+    iteration = iteration_of(model_of(sim, network), step)
+    dense = np.abs(np.linalg.eigvals(iteration.dense())).max()
+    assert_allclose(spectral_radius(iteration, dense_up_to=0).value, dense, rtol=1e-8)
+
+
+def test_rows_and_matrices_give_the_same_products():
+    # Fewer rows than columns on some clients: products go over the rows.
+    sim = simulated("binomial", sizes=[4, 9, 5, 12, 6, 7], p=8)
+    net = ad.networks.directed_circle(6, 2)
+    with pytest.warns(ad.ConditionWarning):
+        model = model_of(sim, net)
+    rates = model.rates(model.fit(ad.DFL(), step=0.5, rounds=50))
+    assert_allclose(rates.exact, Dense(sim, net, 0.5).radius, rtol=1e-8)
+    assert rates.lambda_min == 0.0
+    assert rates.bound == 1.0
+    assert "says nothing" in str(rates)
+    assert rates.paper_floor == np.inf
+
+
+def test_multinomial_factor_matches_differences_of_the_recursion():
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((6 * 50, 2))
+    y = rng.integers(0, 3, len(X)).astype(float)
+    data = ad.ClientData.from_arrays(X, y, np.repeat(np.arange(6), 50))
+    model = ad.DecentralizedGLM(data, ad.networks.directed_circle(6, 2), "multinomial")
+    iteration = iteration_of(model, 0.3)
+    theta, reach = np.tile(iteration.point, (6, 1)).ravel(), 1e-5
+    columns = [
+        (iteration.advance((theta + e).reshape(6, 4), 1) - iteration.advance((theta - e).reshape(6, 4), 1)).ravel()
+        for e in reach * np.eye(24)
+    ]
+    assert_allclose(iteration.dense(), np.array(columns).T / (2 * reach), atol=1e-9)
+    expected = np.abs(np.linalg.eigvals(iteration.dense())).max()
+    assert_allclose(spectral_radius(iteration, dense_up_to=0).value, expected, rtol=1e-8)
+
+
+def test_slower_modes_elsewhere_are_found():
+    # Two groups that hardly hear each other; one takes no steps of its own and follows at the pace of the link.
+    group = np.full((15, 15), 1.0 / 15)
+    W = linalg.block_diag(group, group)
+    W[0, :15] *= 1 - 1e-3
+    W[15, 15:] *= 1 - 1e-3
+    W[0, 15] = W[15, 0] = 1e-3
+    omega = np.repeat([1.0, 0.0], 15)
+    sim, net = simulated(sizes=[20] * 30), ad.Network.from_weights(W)
+    expected = Dense(sim, net, 0.1, omega).radius
+    assert expected > 0.9999
+    assert_allclose(
+        spectral_radius(iteration_of(model_of(sim, net), 0.1, omega), dense_up_to=0).value, expected, rtol=1e-8
+    )
+
+
+def test_an_unresolved_factor_says_so(monkeypatch):
+    sim, net = simulated(), NETWORKS["circle"]
+    iteration = iteration_of(model_of(sim, net), STEP)
+    monkeypatch.setattr(contraction, "_arnoldi", lambda iteration: None)
+    found = spectral_radius(iteration, dense_up_to=0)
+    assert "Arnoldi's iteration did not converge" in found.trouble
+    assert_allclose(found.value, Dense(sim, net, STEP).radius, rtol=1e-6)
+
+
+# ------------------------------------------------------------------ what runs do
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("network", ["circle", "erdos-renyi", "fixed degree"])
+def test_long_runs_shrink_by_the_exact_factor(family, network):
+    model = model_of(simulated(family), NETWORKS[network])
+    rates = model.rates(model.fit(ad.DFL(), step=STEP, rounds=150))
+    iteration = iteration_of(model, STEP)
+    limit, reached = iteration.limit()
+    assert reached
+    rounds = int(rates.rounds(1e-6))
+    near = iteration.advance(limit + 1e-2, rounds)
+    far = iteration.advance(near, rounds // 5)
+    ratio = (np.linalg.norm(far - limit) / np.linalg.norm(near - limit)) ** (1.0 / (rounds // 5))
+    assert_allclose(np.log(ratio), np.log(rates.exact), rtol=0.03)
+    # The trace and the distances say the same, with faster modes still in them.
+    assert_allclose(np.log(rates.fitted), np.log(rates.exact), rtol=0.15)
+    distance = rates.distances["distance"].to_numpy()
+    assert distance[-1] < 1e-5 * distance[0]
+
+
+def test_trace_factor_ignores_the_floor_and_wants_three_points():
+    model = model_of(simulated(), NETWORKS["circle"])
+    long, longer = (model.rates(model.fit(ad.DFL(), step=STEP, rounds=rounds)) for rounds in (200, 2000))
+    assert_allclose(longer.fitted, long.exact, rtol=0.02)
+    short = model.rates(model.fit(ad.DFL(), step=STEP, rounds=2))
+    assert np.isnan(short.fitted)
+    assert np.isnan(short.rounds(0.1, "fitted"))
+    assert short.to_frame().loc["fitted", "note"] == "no step has two lines of trace 10 or more rounds apart"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_trace_factor_of_fits_that_cut_the_step(family):
+    """The last phase has one line; an earlier one shows the factor at its own, larger step."""
+    sim, net = simulated(family, sizes=[80] * 40, p=4), ad.networks.erdos_renyi(40, 0.3, seed=2)
+    model = model_of(sim, net)
+    res = model.fit(ad.DFL(), tolerance=0.02)
+    rates = model.rates(res)
+    last = res.trace[res.trace["step"] == res.step]
+    assert len(last) < 3
+    assert rates.fitted_step > res.step
+    metric = model._problem(net).coordinates(res.record.start.centre)[0]
+    there = Dense(sim, net, rates.fitted_step, metric=metric).radius
+    assert_allclose(np.log(rates.fitted), np.log(there), rtol=0.15)
+    assert f"at step {rates.fitted_step:.4g}, where the exact factor is" in rates.fitted_note
+    assert rates.rounds(1e-3, "fitted") > 0
+
+
+def trace_of(lines, theta=1.0):
+    trace = pd.DataFrame(lines, columns=["round", "step", "moved"]).assign(run=0)
+    return observed_factor(SimpleNamespace(solver="rounds", trace=trace, theta=np.full((2, 1), theta)))
+
+
+def test_trace_without_a_factor_says_why():
+    assert trace_of([(10, 0.1, 1e-15), (20, 0.1, 1e-16)]).note.startswith("all moves in the trace are rounding errors")
+    assert trace_of([(100, 0.1, 1.0), (200, 0.05, 0.1)]).note.startswith("no step has two lines of trace")
+    grows = trace_of([(100, 0.1, 1.0), (200, 0.1, 2.0)])
+    assert grows.note == "the clients' moves do not shrink at any constant step"
+    assert np.isnan(grows.value)
+    # Of two phases the longer one that falls counts, by its rounds; the same step after a cut is another phase.
+    found = trace_of(
+        [(10, 0.4, 1.0), (20, 0.4, 0.5), (40, 0.1, 0.4), (140, 0.1, 0.1), (540, 0.2, 1.0), (940, 0.2, 2.0)]
+    )
+    assert (found.value, found.step) == (pytest.approx(0.25**0.01), 0.1)
+    assert found.note == "from the trace of rounds 40 to 140"
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_papers_bound_is_above_the_exact_factor(seed, network):
+    for family in FAMILIES:
+        sim = simulated(family, seed=seed, sizes=[40 + 5 * seed] * M, covariates="heterogeneous")
+        model = model_of(sim, NETWORKS[network])
+        for step in (0.02, 0.1):
+            for omega in (None, OMEGA):
+                rates = model.rates(model.fit(ad.DFL(weights=omega), step=step, rounds=3))
+                assert rates.exact < rates.bound < 1.0
+                assert_allclose(rates.bound, 1 - step * rates.omega_good * rates.lambda_min / 8)
+
+
+def test_rounds_follow_from_the_factor():
+    model = model_of(simulated(), NETWORKS["circle"])
+    rates = model.rates(model.fit(ad.DFL(), step=STEP, rounds=100))
+    needed = rates.rounds(1e-3)
+    assert rates.exact**needed <= 1e-3 < rates.exact ** (needed - 1)
+    assert rates.rounds(1e-3, "bound") > needed
+    assert rates.to_frame().loc["exact", "rounds"] == needed
+
+
+# ------------------------------------------------------------------ the floor
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(("omega", "balance"), [(None, False), (OMEGA, False), (OMEGA, True)])
+def test_predicted_floor_is_the_stacked_linear_solve(network, omega, balance):
+    sim, net = simulated(), NETWORKS[network]
+    model = model_of(sim, net)
+    rates = model.rates(model.fit(ad.DFL(weights=omega, balance=balance), step=STEP, rounds=800))
+    dense = Dense(sim, net, STEP, omega, balance)
+    plain = Dense(sim, NETWORKS["circle"], STEP, omega).solution
+    centre = dense.limit.mean(axis=0)
+    expected = {
+        "imbalance": np.linalg.norm(dense.solution - plain),
+        "bias": np.linalg.norm(centre - dense.solution),
+        "consensus": np.linalg.norm(dense.limit - centre) / np.sqrt(M),
+        "total": np.linalg.norm(dense.limit - plain) / np.sqrt(M),
+    }
+    for name, value in expected.items():
+        assert_allclose(rates.floor.loc[name, ["predicted", "observed"]].to_numpy(float), value, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson"])
+def test_predicted_floor_is_close_for_other_families(family):
+    model = model_of(simulated(family), NETWORKS["circle"])
+    floor = model.rates(model.fit(ad.DFL(), step=STEP, rounds=600)).floor
+    for rows, tolerance in ((["consensus", "total"], 0.02), (["bias"], 0.25)):
+        assert_allclose(floor.loc[rows, "predicted"], floor.loc[rows, "observed"], rtol=tolerance)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_floor_is_proportional_to_the_step(family):
+    model = model_of(simulated(family), NETWORKS["circle"])
+    steps = np.array([0.005, 0.01, 0.02, 0.04])
+    for name in ("bias", "consensus", "total"):
+        floors = [model.rates(model.fit(ad.DFL(), step=s, rounds=2)).floor.loc[name, "predicted"] for s in steps]
+        assert abs(np.polyfit(np.log(steps), np.log(floors), 1)[0] - 1.0) < 0.05
+
+
+def test_floor_grows_with_the_imbalance_of_the_network():
+    sim = simulated()
+    circle = NETWORKS["circle"].W.toarray()
+    star = np.zeros((M, M))
+    star[:, 0] = 1.0
+    found = []
+    for share in (0.0, 0.1, 0.3, 0.6):
+        net = ad.Network.from_weights((1 - share) * circle + share * star)
+        model = model_of(sim, net)
+        rates = model.rates(model.fit(ad.DFL(), step=0.01, rounds=2))
+        found.append((net.se, *rates.floor.loc[["imbalance", "total"], "predicted"]))
+    se, imbalance, total = np.array(found).T
+    assert (np.diff(se) > 0).all()
+    assert imbalance[0] < 1e-12
+    assert (np.diff(imbalance) > 0).all()
+    assert (np.diff(total) > 0).all()
+
+
+def test_floor_is_proportional_to_the_imbalance():
+    """Clients hear a hub with some weight: SE(W) is proportional to it, and so is what runs end with (slope 1)."""
+    sim = simulated(sizes=[60] * M)
+    circle, star = NETWORKS["circle"].W.toarray(), np.zeros((M, M))
+    star[:, 0] = 1.0
+    pooled = np.linalg.lstsq(sim.X, sim.y)[0]
+    found = []
+    for share in (0.01, 0.02, 0.04, 0.08):
+        net = ad.Network.from_weights((1 - share) * circle + share * star)
+        res = model_of(sim, net).fit(ad.DFL(init=pooled), step=1e-3, rounds=8000)
+        found.append((net.se, np.linalg.norm(res.params - pooled)))
+    se, floor = np.array(found).T
+    assert abs(np.polyfit(np.log(se), np.log(floor), 1)[0] - 1.0) < 0.15
+
+
+# ------------------------------------------------------------------ advice
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("network", ["circle", "erdos-renyi"])
+def test_advice_keeps_its_word(family, network):
+    model = model_of(simulated(family), NETWORKS[network])
+    tolerance = 0.1
+    advice = model.advise(tolerance)
+
+    def error(step, rounds):
+        return model.fit(ad.DFL(), step=step, rounds=int(rounds)).numerical_error["total"]
+
+    assert error(advice.step, 2 * advice.rounds) <= BIAS_SHARE * tolerance * 1.03
+    assert_allclose(error(advice.step, 2 * advice.rounds), advice.bias, rtol=0.03)
+    assert error(4 * advice.step, advice.rounds) > tolerance
+    # The rounds are needed, and within a factor of two they are enough.
+    assert error(advice.step, advice.rounds / 2) > tolerance
+    assert error(advice.step, advice.rounds) <= tolerance * (1.05 if family == "gaussian" else 3)
+
+
+def test_repairs_are_what_the_repaired_network_gets():
+    sim, net = simulated(covariates="heterogeneous"), NETWORKS["erdos-renyi"]
+    advice = model_of(sim, net).advise()
+    (table,) = advice.tables.values()
+    expected = {
+        "net.metropolis()": (net.metropolis(), ad.DFL(), 1),
+        "net.lazy(0.5)": (net.lazy(0.5), ad.DFL(), 1),
+        "net.gossip(2)": (net.gossip(2), ad.DFL(), 2),
+        "ad.DFL(balance=True)": (net, ad.DFL(balance=True), 1),
+    }
+    for name, (repaired, method, exchanges) in expected.items():
+        other = model_of(sim, repaired).advise(method=method)
+        assert_allclose(table.loc[name, ["step", "rounds"]].to_numpy(float), [other.step, other.rounds])
+        assert table.loc[name, "exchanges"] == exchanges * other.rounds
+        assert table.loc[name, "saved"] == advice.rounds - exchanges * other.rounds
+    assert table.loc["as it is", "imbalance"] > 0.05
+    assert_allclose(table.loc[["net.metropolis()", "ad.DFL(balance=True)"], "imbalance"], 0.0, atol=1e-9)
+    assert advice["imbalance"].status == "fails"
+    text = str(advice).replace("\n  ", " ")
+    cures = table.index[table["imbalance"] <= 0.05]
+    assert {"ad.DFL(balance=True)", "net.metropolis()"} <= set(cures)
+    assert f"{' or '.join(cures)} would cure that" in text
+    best = table.loc[cures, "exchanges"].idxmin()
+    assert f"Of the changes that cure the imbalance, {best} needs the fewest exchanges" in text
+    balanced = model_of(sim, net).fit(ad.DFL(balance=True))
+    assert 0.5 < table.loc["fit(ad.DFL(balance=True)) without step", "rounds"] / balanced.rounds < 2.0
+
+
+def test_repairs_that_edges_do_not_allow_say_why():
+    advice = model_of(simulated(), NETWORKS["hub (periodic)"]).advise()
+    (table,) = advice.tables.values()
+    assert table.loc["net.balanced()", "note"] == "not possible: 2 clients listen to 1 only"
+    assert table.loc["net.gossip(2)", "note"] == "not possible: it leaves 2 closed groups"
+    assert table.loc["net.gossip(2)", ["step", "rounds", "exchanges"]].isna().all()
+
+
+def test_cutting_the_step_is_foreseen():
+    model = model_of(simulated(sizes=[50] * 40, p=5), ad.networks.directed_circle(40, 5))
+    (table,) = model.advise().tables.values()
+    foreseen, needed = table.loc["fit(method) without step", "rounds"], model.fit(ad.DFL()).rounds
+    assert 0.5 < foreseen / needed < 2.0
+
+
+def test_bottleneck_is_named():
+    model = model_of(simulated(sizes=[50] * 60), ad.networks.directed_circle(60, 2))
+    # A tolerance that lets the step be as long as is safe: clients descend faster than they agree.
+    coarse = model.advise(1000.0)
+    assert coarse.bottleneck == "network"
+    assert_allclose(coarse.step, coarse["safe step"].value)
+    assert "The network is the bottleneck" in str(coarse)
+    fine = model.advise(0.01)
+    assert fine.bottleneck == "data"
+    assert fine["1 - |lambda_2(W)|"].status == "indicative"
+    assert fine.step < coarse.step / 100
+
+
+def test_advice_follows_the_method():
+    sim = simulated(abnormal=0.25, corruption="BF", sizes=[60] * M)
+    model = model_of(sim, NETWORKS["circle"])
+    clean = 1.0 - sim.abnormal
+    # Clients that pull elsewhere ask for small steps as long as they count.
+    assert model.advise(method=ad.DFL(weights=clean)).step > 1.5 * model.advise().step
+    adaptive = model.advise(method=ad.ADFL())
+    assert_allclose(adaptive.step, model.advise().step)
+    assert "known after its fit only" in str(adaptive)
+
+
+def test_a_network_in_pieces_gets_no_step():
+    half = np.full((6, 6), 1.0 / 6)
+    with pytest.warns(ad.NetworkWarning, match="falls into 2 groups"):
+        model = model_of(simulated(), ad.Network.from_weights(linalg.block_diag(half, half)))
+    rates = model.rates(model.fit(ad.DFL(), step=STEP, rounds=50))
+    assert np.isnan(rates.exact)
+    assert np.isnan(rates.rounds(1e-3))
+    assert "2 closed groups, which never agree" in str(rates)
+    pytest.importorskip("matplotlib").use("Agg")
+    # Distances, the factor fitted to the trace and the bound; there is no exact factor to draw.
+    labels = [line.get_label() for line in ad.plots.rates(rates).lines]
+    assert not any("exact" in label for label in labels)
+    advice = model.advise()
+    assert np.isnan(advice.step)
+    assert advice["closed groups"].status == "fails"
+    assert "no step makes them agree" in str(advice)
+
+
+# ------------------------------------------------------------------ size, shape, words
+
+
+@pytest.mark.parametrize("network", ["fixed degree", "circle"])
+def test_large_sparse_problems_take_seconds(monkeypatch, network):
+    def refuse(self):
+        raise AssertionError("a dense matrix of the stacked problem")
+
+    monkeypatch.setattr(Linearised, "dense", refuse)
+    sim = ad.simulate.glm_design(M=5000, n=10, p=3, seed=1)
+    mixes = network == "fixed degree"
+    model = model_of(sim, ad.networks.fixed_degree(5000, 12, seed=1) if mixes else ad.networks.directed_circle(5000, 5))
+    res = model.fit(ad.DFL(), step=0.05, rounds=100)
+    begin = time.process_time()
+    rates = model.rates(res)
+    bias = model.advise().bias if mixes else 0.0
+    assert time.process_time() - begin < 40.0
+    # On the circle thousands of modes lie within 1e-6 of one another, which no iteration tells apart.
+    assert (rates.trouble == "") == mixes
+    assert_allclose(np.log(rates.fitted), np.log(rates.exact), rtol=0.1)
+    assert bias <= BIAS_SHARE * 0.05
+
+
+def test_rates_tell_their_story():
+    model = model_of(simulated(), NETWORKS["circle"])
+    rates = model.rates(model.fit(ad.DFL(), step=STEP, rounds=100))
+    text = str(rates)
+    for words in ("in the paper's coordinates", "Proposition 1; omega-bar^G = 1", "Error floor", "imbalance"):
+        assert words in text
+    assert repr(rates) == text
+    assert list(rates.to_frame().columns) == ["factor", "rounds", "place", "note"]
+    assert isinstance(rates.distances, pd.DataFrame)
+    assert "preconditioned coordinates" in str(model.rates(model.fit(ad.DFL())))
+    advice = model.advise()
+    assert "Use step=" in str(advice)
+    assert advice.to_frame().loc["bias of the step", "status"] == "holds"
+
+
+def test_rates_of_adaptive_and_loaded_fits(tmp_path):
+    model = model_of(simulated("poisson", intercept=True), NETWORKS["circle"])
+    res = model.fit(ad.ADFL())
+    rates = model.rates(res)
+    assert rates.place == "Theorem 2" or (res.client_weights == 1).all()
+    assert rates.exact < rates.bound
+    res.save(tmp_path / "fit.npz")
+    assert model.rates(ad.load(tmp_path / "fit.npz")).exact == rates.exact
+
+
+def test_plot_has_three_lines_beside_the_distances():
+    pytest.importorskip("matplotlib").use("Agg")
+    from matplotlib import pyplot
+
+    model = model_of(simulated(), NETWORKS["circle"])
+    rates = model.rates(model.fit(ad.DFL(), step=STEP, rounds=100))
+    ax = ad.plots.rates(rates)
+    observed, exact, fitted, bound = (line.get_ydata() for line in ax.lines)
+    assert_allclose(fitted[-1] / fitted[-2], rates.fitted)
+    assert_allclose(observed, rates.distances["distance"])
+    assert_allclose(exact[-1], observed[-1])
+    assert (bound >= observed * (1 - 1e-12)).all()
+    assert ax.get_yscale() == "log"
+    again = ad.plots.rates(rates, ax=ax)
+    assert again is ax
+    pyplot.close("all")
+
+
+def test_data_without_noise_are_recognised():
+    # All gradients are rounding errors there, and must not be held against each other digit by digit.
+    sim = simulated()
+    sim = replace(sim, y=1e3 * sim.X.sum(axis=1))
+    model = model_of(sim, NETWORKS["circle"])
+    res = model.fit(ad.DFL(), step=STEP, rounds=400)
+    shuffled = ad.ClientData.from_arrays(sim.X.copy(order="F"), sim.y, sim.client)
+    assert ad.DecentralizedGLM(shuffled, NETWORKS["circle"]).rates(res).exact == model.rates(res).exact
+
+
+def test_errors_name_what_is_wrong():
+    sim = simulated()
+    model = model_of(sim, NETWORKS["circle"])
+    res = model.fit(ad.DFL(), step=STEP, rounds=20)
+    with pytest.raises(TypeError, match="res is a str; pass the results of a fit of this model"):
+        model.rates("res")
+    with pytest.raises(ValueError, match=r"res was fitted by BRIDGE-M.*rates are for fits by ad\.DFL or ad\.ADFL"):
+        model.rates(model.fit(ad.Bridge("median"), step=STEP, rounds=20))
+    with pytest.raises(ValueError, match=r"res was fitted by DFL under attack, which is not a weighted mean"):
+        model.rates(model.fit(ad.DFL(), step=STEP, rounds=20, attack=ad.attacks.SignFlip([1])))
+    assert model.rates(model.fit(ad.Oracle([1]), step=STEP, rounds=20)).exact < 1
+    with pytest.raises(ValueError, match=r"res is a fit of another model .*use the model that was fitted"):
+        model_of(sim, NETWORKS["erdos-renyi"]).rates(res)
+    with pytest.raises(
+        ValueError, match=r"res is a fit of another model \(12 clients, 3 coefficients; this one has 12"
+    ):
+        model_of(simulated(p=4), NETWORKS["circle"]).rates(res)
+    # The same shape, labels and influence; other weights, or other data.
+    with pytest.raises(ValueError, match=r"res is a fit over another network: its W differs.*use the model that was"):
+        model_of(sim, NETWORKS["circle"].lazy(0.5)).rates(res)
+    with pytest.raises(ValueError, match=r"res is a fit of other data or of another family: the clients' gradients"):
+        model_of(simulated(seed=1), NETWORKS["circle"]).rates(res)
+    nudged = replace(sim, y=sim.y + 1e-3 * (np.arange(len(sim.y)) == 0))
+    with pytest.raises(ValueError, match=r"res is a fit of other data"):
+        model_of(nudged, NETWORKS["circle"]).rates(res)
+    rates = model.rates(res)
+    with pytest.raises(ValueError, match=r"accuracy is 1; it must lie in \(0, 1\)"):
+        rates.rounds(1.0)
+    with pytest.raises(ValueError, match="by is 'paper'; choose one of 'exact', 'fitted', 'bound'"):
+        rates.rounds(0.1, by="paper")
+    with pytest.raises(TypeError, match=r"method is Bridge.*pass ad\.DFL\(\) or ad\.ADFL\(\)"):
+        model.advise(method=ad.Bridge("median"))
+    with pytest.raises(ValueError, match=r"tolerance is 0; it must lie in \(0, inf\)"):
+        model.advise(0.0)
