@@ -28,6 +28,7 @@ from adfl_stats.inference.results import Results
 from adfl_stats.losses import design_checks
 from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.families import Family, resolve_family
+from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.robust_scale import robust_scale
 from adfl_stats.methods import ADFL, DFL, Method, Outcome
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
@@ -267,7 +268,7 @@ class DecentralizedGLM:
         with one_blas_thread():
             data = self._data_for(method)
         said = self._said + (self._warn_of_overflow(data) if getattr(method, "sets_aside", False) else [])
-        problem = Problem(data, self.network, self.family, self.weighting, team)
+        problem = Problem(GLM(data, self.family), self.network, self.weighting, team)
         with one_blas_thread():
             outcome = method.estimate(problem, plan)
             found = _gather(problem, method.name, outcome, plan, said)
@@ -315,12 +316,13 @@ class DecentralizedGLM:
             return advise_on(partial(self._problem, data=data), self.network, method, tolerance)
 
     def _problem(self, network: Network, data: ClientData | None = None) -> Problem:
-        return Problem(self.data if data is None else data, network, self.family, self.weighting, default_threads())
+        glm = GLM(self.data if data is None else data, self.family)
+        return Problem(glm, network, self.weighting, default_threads())
 
 
 def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: list[str]) -> FitRecord:
     """Evaluate the estimate once more over the data and put together what results need."""
-    data, family, network = problem.data, problem.family, problem.network
+    data, family, network = problem.glm.data, problem.glm.family, problem.network
     params, steps = outcome.theta.mean(axis=0), outcome.steps
     found = evaluate(data, family, params, steps.totals)
     unit = yardstick_of(problem, found.hessian, found.meat)

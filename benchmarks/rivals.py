@@ -20,7 +20,7 @@ Call = Callable[[], np.ndarray]
 
 def rivals_for(task: Problem, step: float, rounds: int) -> dict[str, Call]:
     """Return the calls of all tools at hand for the problem's family, by name."""
-    gram = task.family.name == "gaussian"
+    gram = task.glm.family.name == "gaussian"
     found = {"NumPy Gram" if gram else "NumPy batched": (numpy_gram if gram else numpy_rows)(task, step, rounds)}
     if importlib.util.find_spec("jax"):
         found["JAX jit"] = jax_rounds(task, step, rounds)
@@ -35,7 +35,7 @@ def numpy_gram(task: Problem, step: float, rounds: int) -> Call:
     W = task.network.W
 
     def call() -> np.ndarray:
-        theta = np.zeros((task.M, task.p))
+        theta = np.zeros((task.M, task.glm.p))
         for _ in range(rounds):
             at = W @ theta
             theta = at - step * (np.matmul(S, at[:, :, None])[:, :, 0] - b)
@@ -47,10 +47,10 @@ def numpy_gram(task: Problem, step: float, rounds: int) -> Call:
 def numpy_rows(task: Problem, step: float, rounds: int) -> Call:
     """Logistic or Poisson rounds: batched products with the rows, sparse combine."""
     X, y = _cubes(task)
-    W, rate, logistic = task.network.W, step / X.shape[1], task.family.name == "binomial"
+    W, rate, logistic = task.network.W, step / X.shape[1], task.glm.family.name == "binomial"
 
     def call() -> np.ndarray:
-        theta = np.zeros((task.M, task.p))
+        theta = np.zeros((task.M, task.glm.p))
         for _ in range(rounds):
             at = W @ theta
             eta = np.matmul(X, at[:, :, None])[:, :, 0]
@@ -68,7 +68,7 @@ def jax_rounds(task: Problem, step: float, rounds: int) -> Call:
 
     jax.config.update("jax_enable_x64", True)
     W = jnp.asarray(task.network.W.toarray())
-    kind = task.family.name
+    kind = task.glm.family.name
     S, b = map(jnp.asarray, _gram(task) if kind == "gaussian" else _cubes(task))
 
     def gradient(at: Any, S: Any, b: Any) -> Any:
@@ -86,7 +86,7 @@ def jax_rounds(task: Problem, step: float, rounds: int) -> Call:
 
         return jax.lax.fori_loop(0, rounds, body, theta)
 
-    start = jnp.zeros((task.M, task.p))
+    start = jnp.zeros((task.M, task.glm.p))
     return lambda: np.asarray(run(start, W, S, b))
 
 
@@ -94,7 +94,7 @@ def numba_rounds(task: Problem, step: float, rounds: int) -> Call:
     """Compiled loops over clients and rows, reassociation allowed so that sums become vector instructions."""
     import numba
 
-    gaussian, logistic = task.family.name == "gaussian", task.family.name == "binomial"
+    gaussian, logistic = task.glm.family.name == "gaussian", task.glm.family.name == "binomial"
     A, b = _gram(task) if gaussian else _cubes(task)
     W = task.network.W
     indptr, indices, weights = W.indptr, W.indices, W.data
@@ -136,12 +136,12 @@ def pooled_glm(task: Problem) -> Call:
     """Return the maximum likelihood estimate on the pooled rows by statsmodels (IRLS)."""
     import statsmodels.api as sm
 
-    model = sm.GLM(task.data.y, task.data.X, task.family.statsmodels())
+    model = sm.GLM(task.glm.data.y, task.glm.data.X, task.glm.family.statsmodels())
     return lambda: np.asarray(model.fit(tol=1e-12).params)
 
 
 def _cubes(task: Problem) -> tuple[np.ndarray, np.ndarray]:
-    return task.data.X.reshape(task.M, -1, task.p), task.data.y.reshape(task.M, -1)
+    return task.glm.data.X.reshape(task.M, -1, task.glm.p), task.glm.data.y.reshape(task.M, -1)
 
 
 def _gram(task: Problem) -> tuple[np.ndarray, np.ndarray]:

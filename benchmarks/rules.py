@@ -23,6 +23,7 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Exchange
 from adfl_stats.engine.rules import Rule
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.glm import GLM
 
 M, P, STEP, ROUNDS = run.M, run.P, run.STEP, run.ROUNDS
 WANTED = {5: 3.0, 30: 1.5}
@@ -32,12 +33,12 @@ Combine = Callable[[np.ndarray], np.ndarray]
 def problem(D: int) -> Problem:
     """Return the Gaussian problem of `run` on a circle of in-degree D."""
     base = run.problem("gaussian", np.full(M, run.N_ROWS))
-    return Problem(base.data, ad.networks.directed_circle(M, D), Family("gaussian"), "client")
+    return Problem(GLM(base.glm.data, Family("gaussian")), ad.networks.directed_circle(M, D), "client")
 
 
 def ours(task: Problem, rule: Rule) -> Callable[[], np.ndarray]:
     """Return a call that does ROUNDS rounds in the kernel."""
-    loss, mixing, steps = task.loss(), Exchange(task, rule).mixing, np.full((M, 1), STEP)
+    loss, mixing, steps = task.glm.loss(), Exchange(task, rule).mixing, np.full((M, 1), STEP)
 
     def call() -> np.ndarray:
         theta = np.zeros((M, 1, P))
@@ -49,7 +50,7 @@ def ours(task: Problem, rule: Rule) -> Callable[[], np.ndarray]:
 
 def in_numpy(task: Problem, combine: Combine) -> Callable[[], np.ndarray]:
     """Return a call that does the same rounds with a given combine and batched Gram products."""
-    X, y = task.data.X.reshape(M, -1, P), task.data.y.reshape(M, -1)
+    X, y = task.glm.data.X.reshape(M, -1, P), task.glm.data.y.reshape(M, -1)
     S, b = np.matmul(X.transpose(0, 2, 1), X) / X.shape[1], np.matmul(y[:, None, :], X)[:, 0] / X.shape[1]
 
     def call() -> np.ndarray:

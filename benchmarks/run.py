@@ -35,6 +35,7 @@ from adfl_stats import _kernels
 from adfl_stats.engine.limit import limits
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.glm import GLM
 from adfl_stats.methods.tuning import lambda_path
 
 M, N_ROWS, P, D, STEP, ROUNDS = 100, 100, 50, 5, 0.05, 200
@@ -61,12 +62,12 @@ def problem(family: str, sizes: np.ndarray, p: int = P, network: ad.Network | No
         y = rng.poisson(np.exp(eta)) * 1.0
     clients = len(sizes)
     data = ad.ClientData.from_arrays(X, y, np.repeat(np.arange(clients), sizes))
-    return Problem(data, network or ad.networks.directed_circle(clients, D), Family(family), "client")
+    return Problem(GLM(data, Family(family)), network or ad.networks.directed_circle(clients, D), "client")
 
 
 def ours(task: Problem, rounds: int = ROUNDS, steps: tuple[float, ...] = (STEP,), threads: int = 1) -> Call:
     """Return a call that does rounds in the kernel, one run for each of the steps, and returns (M, runs, p)."""
-    loss, runs = task.loss(), len(steps)
+    loss, runs = task.glm.loss(), len(steps)
     alpha = np.tile(steps, (task.M, 1))
 
     def call() -> np.ndarray:
@@ -125,7 +126,7 @@ def pooled(repeats: int) -> list[Row]:
         task = problem(family, np.full(M, N_ROWS), network=ad.networks.complete(M))
         theta = np.zeros((M, 1, P))
         metric, curvatures = task.coordinates(np.zeros(P))
-        loss, alpha, rounds = task.loss(metric), np.full((M, 1), 1.0 / curvatures.mean()), 150
+        loss, alpha, rounds = task.glm.loss(metric), np.full((M, 1), 1.0 / curvatures.mean()), 150
 
         def mine(task=task, loss=loss, theta=theta, alpha=alpha, rounds=rounds) -> np.ndarray:
             theta[:] = 0.0
@@ -202,7 +203,7 @@ def limit(_: int, step: float = 0.002, accuracy: float = 1e-8) -> list[Row]:
     for family, wanted in (("gaussian", ">= 30"), ("binomial", ">= 15")):
         for D in (5, 30):
             task = problem(family, np.full(M, N_ROWS), network=ad.networks.directed_circle(M, D))
-            task.loss()
+            task.glm.loss()
             trust = task.steps(np.ones(M))
             began = time.perf_counter()
             found = limits(task, np.zeros((M, 1, P)), [trust], step)
@@ -210,7 +211,9 @@ def limit(_: int, step: float = 0.002, accuracy: float = 1e-8) -> list[Row]:
             theta, alpha, taken = np.zeros((M, 1, P)), np.full((M, 1), step), 0.0
             while np.abs(theta - found.theta).max() > accuracy:
                 began = time.perf_counter()
-                _kernels.rounds(task.mixing, task.loss(), theta, alpha, 200, np.empty((200, 1)), np.array([np.inf]), 1)
+                _kernels.rounds(
+                    task.mixing, task.glm.loss(), theta, alpha, 200, np.empty((200, 1)), np.array([np.inf]), 1
+                )
                 taken += time.perf_counter() - began
             rows.append(
                 row(f"{family}, D = {D}, step {step:g}, to {accuracy:g}: rounds / limit", taken / direct, wanted)
@@ -226,7 +229,7 @@ def unequal_clients(repeats: int) -> list[Row]:
     for family in ("binomial", "poisson"):
         even, uneven = problem(family, np.full(M, sizes.sum() // M)), problem(family, sizes)
         t = seconds({"even": ours(even), "uneven": ours(uneven)}, repeats)
-        per_row = np.median(t["uneven"] / t["even"]) * even.data.n_rows / uneven.data.n_rows
+        per_row = np.median(t["uneven"] / t["even"]) * even.glm.data.n_rows / uneven.glm.data.n_rows
         rows.append(row(f"{family}, 10 to 1000 rows a client / equal, per row", per_row, "<= 1.15"))
     return rows
 
@@ -234,7 +237,7 @@ def unequal_clients(repeats: int) -> list[Row]:
 @section
 def large(repeats: int) -> list[Row]:
     task = problem("binomial", np.full(M, 20_000))
-    X = task.data.X
+    X = task.glm.data.X
     one, two = ours(task, 3), ours(task, 3, threads=2)
     np.testing.assert_array_equal(one(), two())
     t = seconds({"one": one, "two": two, "sum": lambda: [X.sum() for _ in range(3)]}, repeats)
@@ -270,7 +273,7 @@ def many_clients(_: int) -> list[Row]:
     task = problem("binomial", np.random.default_rng(3).integers(5, 51, 100_000), p=10)
     made: list = []
     steps = {
-        "construct the model": lambda: made.append(ad.DecentralizedGLM(task.data, task.network, "binomial")),
+        "construct the model": lambda: made.append(ad.DecentralizedGLM(task.glm.data, task.network, "binomial")),
         "5 rounds of DFL, and evaluate": lambda: made.append(made[0].fit(ad.DFL(), step=0.1, rounds=5, threads=1)),
         "summary": lambda: str(made[1].summary()),
     }

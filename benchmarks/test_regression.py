@@ -18,6 +18,7 @@ from adfl_stats import _kernels
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.evaluation import evaluate, score_statistics
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.glm import GLM
 
 pytest.importorskip("pytest_benchmark")
 
@@ -28,7 +29,7 @@ def problem(family, sizes, p):
     eta = X @ np.full(p, 0.5 / np.sqrt(p))
     y = {"gaussian": eta, "binomial": rng.random(len(X)) < 1 / (1 + np.exp(-eta)), "poisson": rng.poisson(np.exp(eta))}
     data = ad.ClientData.from_arrays(X, np.asarray(y[family], dtype=float), np.repeat(np.arange(len(sizes)), sizes))
-    return Problem(data, ad.networks.directed_circle(len(sizes), 5), Family(family))
+    return Problem(GLM(data, Family(family)), ad.networks.directed_circle(len(sizes), 5))
 
 
 EQUAL = np.full(100, 100)

@@ -73,7 +73,7 @@ def weighted_solutions(
     shares = totals / problem.M
     theta = np.array(start, dtype=np.float64)
     slope = _slopes(problem, shares, theta)
-    unit = problem.coefficient_sizes
+    unit = problem.glm.coefficient_sizes
     stale, moving, exact = np.ones(R, dtype=bool), np.ones(R, dtype=bool), np.zeros(R, dtype=bool)
     common = 2 if R > 1 else 0
     inverse, ranks = np.empty((R, P, P)), np.zeros(R, dtype=np.int64)
@@ -88,7 +88,7 @@ def weighted_solutions(
             points = np.broadcast_to(np.median(theta[which], axis=0), theta.shape) if common else theta
             roots, ranks[which] = roots_of_inverses(_curvatures(problem, shares, points, which))
             inverse[which] = roots @ roots.transpose(0, 2, 1)
-        exact |= which & problem.quadratic
+        exact |= which & problem.glm.quadratic
         # There is no better curvature than this one, for this step at least.
         best = exact | (which & (common == 0))
         newton = np.einsum("rij,rj->ri", inverse, slope)
@@ -151,10 +151,10 @@ def _curvatures(problem: Problem, shares: Array, points: Array, which: Mask) -> 
     waiting, out = which.copy(), np.empty((*points.shape, points.shape[1]))
     while waiting.any():
         first = int(np.argmax(waiting))
-        same = waiting & (problem.quadratic | (points == points[first]).all(axis=1))
+        same = waiting & (problem.glm.quadratic | (points == points[first]).all(axis=1))
         same[first] = True
         out[same] = 0.0
-        for clients, matrices in problem.curvature(points[first]):
+        for clients, matrices in problem.glm.curvature(points[first]):
             # A client whose curvature overflows either does not count, or its slope forbids the step.
             finite = np.where(np.isfinite(matrices), matrices, 0.0)
             out[same] += np.einsum("mr,mij->rij", shares[clients][:, same], finite, optimize=True)

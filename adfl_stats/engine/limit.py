@@ -139,7 +139,7 @@ def limits(
         The coordinates of the runs, as `Problem.coordinates` returns them.
     """
     task = _Runs(problem, steps, step, metric)
-    unit = problem.coefficient_sizes
+    unit = problem.glm.coefficient_sizes
     theta = np.repeat(start.mean(axis=0)[None], problem.M, axis=0)
     move = task.move(theta)
     moved = [float(np.abs(move).max())]
@@ -163,7 +163,7 @@ def limits(
         size = share * float(np.abs(change * unit).max())
         if size <= SMALL * (1.0 + float(np.abs(theta * unit).max())) or (after <= task.rounding(theta)).all():
             return Limits(theta, task.stable(), task.passes, moved)
-        refresh = not problem.quadratic and bool((after > STALE * before).any())
+        refresh = not problem.glm.quadratic and bool((after > STALE * before).any())
     return Limits(theta, False, task.passes, moved)
 
 
@@ -174,7 +174,7 @@ class _Runs:
         self.problem, self.step, self.metric = problem, step, metric
         self.factors = np.stack([one.factors for one in steps], axis=1)
         self.totals = np.stack([one.totals for one in steps], axis=1)
-        self.loss = problem.loss(metric)
+        self.loss = problem.glm.loss(metric)
         self.passes = 0
 
     def linearise(self, point: Array) -> None:
@@ -285,17 +285,17 @@ def curvature_products(
     traces : ndarray (M,)
         The traces of Q H_m.
     """
-    M, P, data, outputs = problem.M, problem.P, problem.data, problem.family.outputs
-    if (gram := problem.gram(metric)) is not None:
+    M, P, data, outputs = problem.M, problem.P, problem.glm.data, problem.glm.family.outputs
+    if (gram := problem.glm.gram(metric)) is not None:
         S = gram[0]
         mean = np.einsum("mr,mij->rij", totals / M, S[:, :, :P], optimize=True)
         return _kernels.GramLoss(S, np.zeros((M, P)), metric is None), mean, np.einsum("mii->m", S[:, :, :P])
     full = None if metric is None else np.kron(np.eye(outputs), metric)
     # A client's matrix costs P^2 a product, its rows n_m p: take the smaller; many classes need the matrix.
-    by_matrix = outputs > 1 or problem.p <= data.n_rows / M
+    by_matrix = outputs > 1 or problem.glm.p <= data.n_rows / M
     stacked = np.zeros((M, P, -(-P // 4) * 4)) if by_matrix else None
     mean, traces = np.zeros((totals.shape[1], P, P)), np.empty(M)
-    for clients, matrices in curvature_matrices(data, problem.family, point):
+    for clients, matrices in curvature_matrices(data, problem.glm.family, point):
         seen = matrices if full is None else full @ matrices
         mean += np.einsum("mr,mij->rij", totals[clients] / M, seen, optimize=True)
         traces[clients] = np.einsum("mii->m", seen)
@@ -306,8 +306,8 @@ def curvature_products(
     # Half the squared error without a response: its gradient is the product with the curvature.
     nothing, curvature = np.zeros(data.n_rows), np.empty(data.n_rows)
     for rows in row_blocks(data):
-        eta = linear_predictor(data, problem.family, point, rows)
-        curvature[rows] = problem.family.curvature(eta, data.y[rows]) * data.weights_of(rows)
+        eta = linear_predictor(data, problem.glm.family, point, rows)
+        curvature[rows] = problem.glm.family.curvature(eta, data.y[rows]) * data.weights_of(rows)
     products = _kernels.RowLoss(data.X, nothing, data.offsets, data.totals, 0, row_weights=curvature, metric=metric)
     return products, mean, traces
 

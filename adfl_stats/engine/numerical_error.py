@@ -53,7 +53,7 @@ def sandwich(hessian: Array, meat: Array) -> tuple[Array, Array]:
 
 def yardstick(problem: Problem, theta: Array, totals: Array) -> Yardstick:
     """Measure curvature and standard errors at the mean of theta (M, P), with total weights v_m."""
-    return yardstick_of(problem, *curvature_and_meat(problem.data, problem.family, theta.mean(axis=0), totals))
+    return yardstick_of(problem, *curvature_and_meat(problem.glm.data, problem.glm.family, theta.mean(axis=0), totals))
 
 
 def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
@@ -61,12 +61,12 @@ def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
 
     Raises ValueError where the clients that carry weight do not identify all coefficients.
     """
-    size = problem.coefficient_sizes
+    size = problem.glm.coefficient_sizes
     values, vectors = linalg.eigh(hessian / np.outer(size, size))
     if not values[0] > 1e-13 * values[-1]:
         lost = np.abs(vectors[:, 0]) > 0.1
         raise ValueError(
-            f"the clients that carry weight do not identify {listing(np.asarray(problem.coefficient_names)[lost])}: "
+            f"the clients that carry weight do not identify {listing(np.asarray(problem.names)[lost])}: "
             "their rows hold too little about it. Leave it out of the model, or give its clients weight"
         )
     bread, covariance = sandwich(hessian, meat)

@@ -19,6 +19,7 @@ from adfl_stats.losses.client_sums import moments
 from adfl_stats.losses.design_checks import Extremes
 from adfl_stats.losses.evaluation import curvature_matrices
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.glm import GLM
 
 __all__ = ["overflowing_clients"]
 
@@ -38,17 +39,17 @@ def overflowing_clients(problem: Problem, extremes: Extremes) -> Mask:
     nothing. The estimate is pooled over the rest.
     """
     vast = extremes.vast
-    doubtful = vast | extremes.beyond(LARGER_LOG if problem.family.link == "log" else LARGER)
-    if problem.family.link == "log":
+    doubtful = vast | extremes.beyond(LARGER_LOG if problem.glm.family.link == "log" else LARGER)
+    if problem.glm.family.link == "log":
         doubtful |= extremes.shift > LARGER_SHIFT + np.median(extremes.shift)
     if not doubtful.any():
         return doubtful
     if not vast.all() and (doubtful & ~vast).any():
-        data = problem.data.setting_aside(vast) if vast.any() else problem.data
+        data = problem.glm.data.setting_aside(vast) if vast.any() else problem.glm.data
         vast = vast | (doubtful & _swamping(data, problem, doubtful))
     if 2 * int(vast.sum()) >= problem.M:
         raise ValueError(
-            f"the numbers of {int(vast.sum())} of {problem.M} clients overflow: {listing(problem.data.labels[vast])}. "
+            f"the numbers of {int(vast.sum())} of {problem.M} clients overflow: {listing(problem.labels[vast])}. "
             "More than half of the clients must have numbers that can be computed with; change the units of the columns"
         )
     return vast
@@ -57,12 +58,12 @@ def overflowing_clients(problem: Problem, extremes: Extremes) -> Mask:
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def _swamping(data: ClientData, problem: Problem, doubtful: Mask) -> Mask:
     """Return the clients with numbers that are not finite, or far larger than the others', at an estimate."""
-    usable = Problem(data, problem.network, problem.family, threads=problem.threads)
+    usable = Problem(GLM(data, problem.glm.family), problem.network, threads=problem.threads)
     theta = np.zeros(problem.P)
-    if problem.family.link == "log" and not doubtful.all():
-        theta = np.median(usable.start()[~doubtful], axis=0)
+    if problem.glm.family.link == "log" and not doubtful.all():
+        theta = np.median(usable.objective.start()[~doubtful], axis=0)
         theta = weighted_solution(usable, np.where(doubtful, 0.0, usable.sizes), theta)
-    finite, sizes = _numbers(data, problem.family, theta)
+    finite, sizes = _numbers(data, problem.glm.family, theta)
     typical = [np.median(column[column > 0.0]) if (column > 0.0).any() else 1.0 for column in sizes.T]
     return ~finite | ~(sizes / typical <= SWAMPING).all(axis=1)
 

@@ -44,7 +44,7 @@ class Exchange:
         bad = None if rule.bad is None else rule.bad[indices].astype(np.uint8)
         self._W = W
         if attack is not None:
-            honest = ~abnormal_mask(attack.clients, problem.data.labels, "clients")
+            honest = ~abnormal_mask(attack.clients, problem.labels, "clients")
             receiver = np.repeat(np.arange(self.M), np.diff(self.indptr))
             lied = np.flatnonzero(~honest[indices] & honest[receiver])
             self._honest, self._rng = honest, np.random.default_rng(getattr(attack, "seed", 0))
@@ -98,7 +98,7 @@ def rounds_of(
     scheme: Scheme, problem: Problem, steps: ClientSteps, attack: Attack | None, metric: Array | None
 ) -> Rounds:
     """Return a method's rounds: the kernel's own loop where it has one, else one in Python."""
-    loss = problem.loss(metric)
+    loss = problem.glm.loss(metric)
     if scheme.update is None and attack is None:
         mixing = problem.mixing if scheme.rule is MEAN else Exchange(problem, scheme.rule).mixing
         return partial(_kernel_rounds, mixing, loss, steps.factors, problem.threads)

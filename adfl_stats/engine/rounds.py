@@ -159,7 +159,9 @@ def iterate(
     try:
         if plan.rounds is None and plan.step is None:
             return _cautiously(problem, theta, steps, scheme, plan, bar)
-        step = plan.step or scheme.caution * safe_step(steps.factors, problem.curvatures(theta.mean(axis=0)))
+        step = plan.step or scheme.caution * safe_step(
+            steps.factors, problem.glm.largest_curvatures(theta.mean(axis=0))
+        )
         rounds = rounds_of(scheme, problem, steps, plan.attack, None)
         loop = _Loop(problem, Run(theta, step), steps, scheme, rounds, bar)
         if plan.rounds is not None:
@@ -179,6 +181,11 @@ def iterate(
 def safe_step(factors: Array, curvatures: Array) -> float:
     """Return one over the largest curvature of any client's weighted loss, half the stability limit."""
     return 1.0 / float(np.max(factors * curvatures))
+
+
+def _plain_step(problem: Problem, steps: ClientSteps, theta: Array) -> float:
+    """Return a safe step in the user's own coordinates, for a run from theta (M, P)."""
+    return safe_step(steps.factors, problem.glm.largest_curvatures(theta.mean(axis=0)))
 
 
 def _exactly(loop: _Loop, rounds: int) -> bool:
@@ -324,7 +331,9 @@ def _slowest_rate(metric: Array, inverse: Array) -> float:
 def _safe_here(loop: _Loop) -> float:
     """Return a safe step in the user's own coordinates."""
     problem = loop.problem
-    return loop.scheme.caution * safe_step(loop.steps.factors, problem.curvatures(problem.start().mean(axis=0)))
+    return loop.scheme.caution * safe_step(
+        loop.steps.factors, problem.glm.largest_curvatures(problem.objective.start().mean(axis=0))
+    )
 
 
 def _divergence(loop: _Loop) -> DivergenceError:

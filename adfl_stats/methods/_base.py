@@ -88,7 +88,7 @@ def check_neighbours(problem: Problem, name: str, least: int, reason: str) -> No
     if few.any():
         raise ValueError(
             f"{name} needs at least {least} neighbours for every client ({reason}); {int(few.sum())} hear fewer: "
-            f"{listing(problem.data.labels[few])}. Let them listen to more clients, or expect fewer bad ones"
+            f"{listing(problem.labels[few])}. Let them listen to more clients, or expect fewer bad ones"
         )
 
 
@@ -96,7 +96,7 @@ def one_way_pair(problem: Problem) -> tuple[Any, Any] | None:
     """Return two clients of which one hears the other and is not heard by it, or None on undirected networks."""
     pattern = (problem.network.W > 0).astype(np.int8)
     rows, columns = (pattern - pattern.T).nonzero()
-    return (problem.data.labels[rows[0]], problem.data.labels[columns[0]]) if len(rows) else None
+    return (problem.labels[rows[0]], problem.labels[columns[0]]) if len(rows) else None
 
 
 def check_undirected(problem: Problem, name: str, *, weights: bool) -> None:
@@ -125,7 +125,7 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, d
         matched by its labels); results give their `client_params`; a method is run under the plan.
     """
     if init is None:
-        theta = problem.start()
+        theta = problem.objective.start()
         return theta, {"start": "local means" if theta.any() else "zero"}, []
     if isinstance(init, Method) and not isinstance(init, type):
         outcome = init.estimate(problem, plan.loosened())
@@ -134,7 +134,7 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, d
     if hasattr(init, "client_params"):
         init, name = init.client_params, f"results of {init.method.name}"
     if isinstance(init, pd.DataFrame):
-        labels = problem.data.labels
+        labels = problem.labels
         if set(init.index) != set(labels):
             raise ValueError("init has other clients than the data; its index must hold every client's label once")
         init = _by_name(init.loc[labels], init.columns, problem)
@@ -152,7 +152,7 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, d
 
 def _by_name(init: Any, found: pd.Index, problem: Problem) -> Any:
     """Return the coefficients in the model's order where they carry its names; refuse other names."""
-    wanted = problem.coefficient_names
+    wanted = problem.names
     if isinstance(found, pd.RangeIndex):
         return init
     if set(found) != set(wanted):

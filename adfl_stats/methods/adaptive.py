@@ -228,9 +228,9 @@ def _client_model(problem: Problem, starts: list[Array], heterogeneity: str) -> 
     is taken whose majority fits together better. Returns about how many clients they disagree, zero where few.
     """
     found = fit_client_model(problem, starts[0], heterogeneity)
-    if problem.quadratic:
+    if problem.glm.quadratic:
         return found, 0
-    pooled = weighted_solution(problem, problem.sizes * problem.data.counted, found.theta)
+    pooled = weighted_solution(problem, problem.sizes * problem.objective.counted, found.theta)
     rivals = [start for start in (*starts[1:], pooled) if not _near(found, start)]
     apart = 0
     for start in rivals:
@@ -238,9 +238,9 @@ def _client_model(problem: Problem, starts: list[Array], heterogeneity: str) -> 
         if _near(found, other.theta):
             continue
         thetas = np.stack([found.theta, other.theta])
-        scores = [score_statistics(problem.data, problem.family, one[None])[0] for one in thetas]
+        scores = [score_statistics(problem.glm.data, problem.glm.family, one[None])[0] for one in thetas]
         chosen = smallest_majority(np.stack(scores, axis=1))
-        mine, its = majority_misfits(problem.data, problem.family, thetas, chosen)
+        mine, its = majority_misfits(problem.glm.data, problem.glm.family, thetas, chosen)
         apart = max(apart, disputed(found.weights < 0.5, other.weights < 0.5) if its < CLOSE * mine + CLEAR else 0)
         found = other if its < mine else found
     if apart:
@@ -257,7 +257,7 @@ def _warn_of_selection(problem: Problem, clients: ClientModel, heterogeneity: st
     """Warn of what setting clients aside did, or could not decide; return what the summary should repeat."""
     aside = clients.weights < 0.5
     count = f"{int(aside.sum())} of {problem.M} clients"
-    share = float(1.0 - problem.data.totals @ clients.weights / problem.data.totals.sum())
+    share = float(1.0 - problem.glm.data.totals @ clients.weights / problem.glm.data.totals.sum())
     said = {}
     if 1.0 - float(clients.weights.mean()) > NEARLY_HALF:
         said["majority"] = (
@@ -277,7 +277,7 @@ def _warn_of_selection(problem: Problem, clients: ClientModel, heterogeneity: st
         )
     lost = clients.information_lost(aside) > MOST_LOST
     if lost.any():
-        names = listing(np.asarray(problem.coefficient_names)[lost])
+        names = listing(np.asarray(problem.names)[lost])
         said["coefficients"] = (
             f"the clients that were set aside hold most of the information about {names}; the estimate of it rests on "
             "what is left"

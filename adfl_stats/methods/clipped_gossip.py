@@ -82,7 +82,7 @@ class ClippedGossip:
         elif self.radius == "declared":
             rule = Rule("clip-declared", value=float(self.delta or 0.0))
         elif self.radius == "known":
-            rule = Rule("clip-known", bad=abnormal_mask(self.abnormal, problem.data.labels))
+            rule = Rule("clip-known", bad=abnormal_mask(self.abnormal, problem.labels))
         else:
             rule = Rule("clip", value=float(self.radius))
         radius = self.radius if isinstance(self.radius, str) else float(self.radius)

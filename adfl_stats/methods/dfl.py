@@ -50,7 +50,7 @@ class DFL:
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion."""
-        steps = problem.steps(client_weights(self.weights, problem.data.labels), balance=self.balance)
+        steps = problem.steps(client_weights(self.weights, problem.labels), balance=self.balance)
         theta, start, runs = initial_estimates(self.init, problem, plan)
         run = settle(problem, theta, steps, plan, label=self.name)
         return Outcome(run.theta, steps, [*runs, run], {**start, "balance": self.balance}, initial=theta)

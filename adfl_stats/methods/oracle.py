@@ -49,5 +49,5 @@ class Oracle:
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion."""
-        weights = 1.0 - abnormal_mask(self.abnormal, problem.data.labels)
+        weights = 1.0 - abnormal_mask(self.abnormal, problem.labels)
         return DFL(weights, self.init, self.balance).estimate(problem, plan)

@@ -89,7 +89,7 @@ class TrimmedScores:
 
     def concentrate(self, problem: Problem, rivals: Array) -> Concentrated:
         """Concentrate from the random sets and from rivals (R, P), without a run of the network."""
-        begin = problem.start().mean(axis=0)
+        begin = problem.objective.start().mean(axis=0)
         sets = _random_sets(problem, self.starts, self.handful, self.seed)
         theta = weighted_solutions(
             problem, problem.sizes[:, None] * sets, np.tile(begin, (self.starts, 1)), ROUGH
@@ -111,9 +111,9 @@ def _random_sets(problem: Problem, count: int, size: int, seed: int) -> Mask:
     sets = np.zeros((problem.M, count), dtype=bool)
     for k in range(count):
         # Drawn by the clients' names, so that their order does not matter.
-        order = np.argsort([crc32(f"{seed} {k} {label}".encode()) for label in problem.data.labels], kind="stable")
-        order = order[problem.data.counted[order]]
-        enough = int(np.searchsorted(np.cumsum(problem.data.sizes[order]), ROWS * problem.P)) + 1
+        order = np.argsort([crc32(f"{seed} {k} {label}".encode()) for label in problem.labels], kind="stable")
+        order = order[problem.objective.counted[order]]
+        enough = int(np.searchsorted(np.cumsum(problem.glm.data.sizes[order]), ROWS * problem.P)) + 1
         sets[order[: max(size, enough)], k] = True
     return sets
 
@@ -124,7 +124,7 @@ def _concentrate(problem: Problem, theta: Array) -> Concentrated:
     first = _steps(problem, scores, theta, FIRST_STEPS)
     go_on = np.unique([*np.argsort(first.misfit)[:BEST], len(theta) - 1])
     # By now the estimates come from majorities: a better place for the information than small sets led to.
-    scores = scores if problem.quadratic else _Scores(problem, np.median(first.theta[go_on], axis=0))
+    scores = scores if problem.glm.quadratic else _Scores(problem, np.median(first.theta[go_on], axis=0))
     last = _steps(problem, scores, first.theta[go_on], LAST_STEPS)
     # The rest stopped early: they are not compared.
     misfit = np.full(len(theta), np.inf)
@@ -141,7 +141,7 @@ def _steps(problem: Problem, scores: _Scores, theta: Array, most: int) -> Concen
             break
         found = weighted_solutions(problem, problem.sizes[:, None] * chosen, theta, ROUGH, found)
         theta = found.theta
-    return Concentrated(theta, chosen, majority_misfits(problem.data, problem.family, theta, chosen))
+    return Concentrated(theta, chosen, majority_misfits(problem.glm.data, problem.glm.family, theta, chosen))
 
 
 class _Scores:
@@ -156,12 +156,12 @@ class _Scores:
         self.problem = problem
         self.roots = np.empty((problem.M, problem.P, problem.P))
         # With Huber's loss the observed curvature of a client far from the others is zero, and so would its score be.
-        for clients, matrices in problem.curvature(point, expected=problem.family.name == "huber"):
-            self.roots[clients] = roots_of_inverses(matrices)[0] * np.sqrt(problem.data.totals[clients, None, None])
+        for clients, matrices in problem.glm.curvature(point, expected=problem.glm.family.name == "huber"):
+            self.roots[clients] = roots_of_inverses(matrices)[0] * np.sqrt(problem.glm.data.totals[clients, None, None])
 
     @np.errstate(over="ignore", invalid="ignore")
     def at(self, theta: Array) -> Array:
         """Return n_m g' H_m^+ g for every client and estimate (M, R)."""
         found: Array = np.square(self.problem.common_gradients(theta) @ self.roots).sum(axis=2)
-        found[~self.problem.data.counted] = np.inf
+        found[~self.problem.objective.counted] = np.inf
         return found

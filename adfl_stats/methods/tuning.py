@@ -18,6 +18,7 @@ from adfl_stats.data.batches import batches
 from adfl_stats.engine.equations import weighted_solutions
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.client_sums import linear_predictors
+from adfl_stats.losses.glm import GLM
 from adfl_stats.trust.weights import majority, trusted_by
 
 __all__ = ["GRID", "LambdaPath", "can_tune", "lambda_path"]
@@ -63,7 +64,7 @@ class LambdaPath:
 
 def can_tune(problem: Problem) -> bool:
     """Return whether a majority of the clients have rows enough to hold some out."""
-    return int((problem.data.sizes >= LEAST_ROWS).sum()) >= majority(problem.M)
+    return int((problem.glm.data.sizes >= LEAST_ROWS).sum()) >= majority(problem.M)
 
 
 def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, balance: bool) -> LambdaPath:
@@ -84,24 +85,24 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
     """
     shares = np.stack([problem.steps(column, balance=balance).totals for column in weights.T], axis=1)
     loss, rows = np.zeros(weights.shape), np.zeros(problem.M)
-    weight = problem.data.weights_of(slice(0, problem.data.n_rows))
+    weight = problem.glm.data.weights_of(slice(0, problem.glm.data.n_rows))
     theta, found = np.tile(start, (len(lams), 1)), None
     for fold in range(FOLDS):
         held = _held_out(problem, fold)
-        rest = replace(problem.data, row_weights=np.where(held, 0.0, weight))
-        training = Problem(rest, problem.network, problem.family, "client", problem.threads)
+        rest = replace(problem.glm.data, row_weights=np.where(held, 0.0, weight))
+        training = Problem(GLM(rest, problem.glm.family), problem.network, "client", problem.threads)
         # One fold's solutions and curvatures are near the next one's. (A coefficient that the next fold's rows do not
         # identify keeps its value, for all lambdas alike.)
         found = weighted_solutions(training, shares, theta, ROUGH, found)
         theta = found.theta
-        for batch in batches(problem.data, problem.P):
+        for batch in batches(problem.glm.data, problem.P):
             place = np.flatnonzero(held[batch.rows])
             apart = np.zeros((len(held[batch.rows]), len(lams) + 1))
             apart[place] = _losses(problem, theta, batch.rows.start + place)
             sums = batch.sums(apart)
             loss[batch.clients] += sums[:, 1:]
             rows[batch.clients] += sums[:, 0]
-    counted = (rows > 0.0) & problem.data.counted
+    counted = (rows > 0.0) & problem.objective.counted
     each = loss[counted] / rows[counted, None]
     half = np.sort(each, axis=0)[: majority(len(each))]
     return LambdaPath(lams, half.mean(axis=0), trusted_by(weights).sum(axis=0))
@@ -109,13 +110,13 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
 
 def _losses(problem: Problem, theta: Array, rows: Ints) -> Array:
     """Return the weight of each row and its weighted losses at every row of theta (R, P), as (n, 1 + R)."""
-    weight, y = problem.data.weights_of(rows), problem.data.y[rows]
-    etas = linear_predictors(problem.data, problem.family, theta, rows)
-    return np.stack([weight, *(weight * problem.family.loss(eta, y) for eta in etas)], axis=1)
+    weight, y = problem.glm.data.weights_of(rows), problem.glm.data.y[rows]
+    etas = linear_predictors(problem.glm.data, problem.glm.family, theta, rows)
+    return np.stack([weight, *(weight * problem.glm.family.loss(eta, y) for eta in etas)], axis=1)
 
 
 def _held_out(problem: Problem, fold: int) -> Mask:
     """Return the rows of a fold: every FOLDS-th of each client that has rows enough, none of a smaller one."""
-    data = problem.data
+    data = problem.glm.data
     place = np.arange(data.n_rows) - np.repeat(data.offsets[:-1], data.sizes)
     return (place % FOLDS == fold) & np.repeat(data.sizes >= LEAST_ROWS, data.sizes)

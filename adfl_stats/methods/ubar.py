@@ -83,7 +83,7 @@ class UBAR:
 
 def client_losses(problem: Problem, m: int, thetas: Array) -> Array:
     """Return client m's mean loss at each row of thetas (c, P), up to a term free of it."""
-    data, family = problem.data, problem.family
+    data, family = problem.glm.data, problem.glm.family
     total = np.zeros(len(thetas))
     for rows in data.blocks(m):
         y, etas = data.y[rows], linear_predictors(data, family, thetas, rows)

@@ -75,7 +75,7 @@ def advise_on(make: Callable[[Network], Problem], network: Network, method: Any,
     if groups > 1:
         return _no_consensus(groups)
     problem = make(network)
-    weights = client_weights(getattr(method, "weights", None), problem.data.labels)
+    weights = client_weights(getattr(method, "weights", None), problem.labels)
     here = outlook(problem, problem.steps(weights, balance=method.balance), tolerance)
     table = _repairs(make, problem, weights, method.balance, tolerance, here)
     return Advice(

@@ -59,7 +59,7 @@ class Linearised:
         self.problem, self.steps, self.point, self.step, self.metric = problem, steps, point, step, metric
         self._products, mean, _ = curvature_products(problem, point, metric, steps.totals[:, None])
         self.mean_curvature = mean[0]
-        self._loss = problem.loss(metric)
+        self._loss = problem.glm.loss(metric)
         self.pi = problem.influence / problem.M
 
     def at(self, step: float) -> Linearised:
@@ -150,10 +150,10 @@ class Linearised:
         Seen in the run's coordinates: the lambda_min of Condition 3, here at a common point.
         """
         problem = self.problem
-        full = None if self.metric is None else np.kron(np.eye(problem.family.outputs), self.metric)
+        full = None if self.metric is None else np.kron(np.eye(problem.glm.family.outputs), self.metric)
         root = None if full is None else linalg.cholesky(full, lower=True)
         found = np.empty(problem.M)
-        for clients, matrices in problem.curvature(self.point):
+        for clients, matrices in problem.glm.curvature(self.point):
             values = np.linalg.eigvalsh(matrices if root is None else root.T @ matrices @ root)
             # What rounding may have made counts as zero.
             lost = values[:, 0] <= np.finfo(np.float64).eps * problem.P * values[:, -1]

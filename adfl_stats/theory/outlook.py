@@ -75,9 +75,9 @@ class Outlook:
 
 def outlook(problem: Problem, steps: ClientSteps, tolerance: float, *, preconditioned: bool = False) -> Outlook:
     """Find step and rounds by the fixed point of the iteration, without running it."""
-    start = problem.start()
+    start = problem.objective.start()
     point = weighted_solution(problem, steps.totals, start.mean(axis=0))
-    metric, curvatures = problem.coordinates(point) if preconditioned else (None, problem.curvatures(point))
+    metric, curvatures = problem.coordinates(point) if preconditioned else (None, problem.glm.largest_curvatures(point))
     safe = safe_step(steps.factors, curvatures)
     unit = yardstick(problem, point[None], steps.totals)
     iteration, bias = _largest_step(Linearised(problem, steps, point, safe, metric), unit, BIAS_SHARE * tolerance)

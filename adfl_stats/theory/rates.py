@@ -183,7 +183,7 @@ def _steps_of(problem: Problem, fit: FitRecord) -> ClientSteps:
     if fit.weighting == "random-effects" and steps.totals.shape == fit.total_weights.shape:
         shares = np.divide(fit.total_weights, steps.totals, out=np.ones(problem.M), where=steps.totals > 0.0)
         steps = problem.steps(fit.weights, balance=bool(fit.details.get("balance")), shares=shares)
-    same = fit.labels.equals(problem.data.labels) and fit.theta.shape == (problem.M, problem.P)
+    same = fit.labels.equals(problem.labels) and fit.theta.shape == (problem.M, problem.P)
     if not same or not np.allclose(steps.totals, fit.total_weights, rtol=1e-8):
         raise ValueError(
             f"res is a fit of another model ({len(fit.labels)} clients, {fit.theta.shape[1]} coefficients; this one "
@@ -213,7 +213,7 @@ def _same_gradients(problem: Problem, fit: FitRecord) -> bool:
     """Return whether the data have the gradients at the estimate that the fit found there, up to rounding."""
     params = fit.theta.mean(axis=0)
     stored = fit.evaluation.gradients
-    found = client_gradients(problem.data, problem.family, params)
+    found = client_gradients(problem.glm.data, problem.glm.family, params)
     # Without noise all gradients are rounding errors of terms as large as curvature times parameter.
     terms = float(fit.evaluation.most_curvature.max() * np.linalg.norm(params))
     return bool((np.abs(found - stored) <= 1e-8 * np.abs(stored).max(axis=0) + 1e-12 * terms).all())
@@ -270,7 +270,7 @@ def _distances(iteration: Linearised, limit: Array, exact: Factor) -> pd.DataFra
     se = yardstick(iteration.problem, iteration.point[None], iteration.steps.totals).se
     rounds = np.arange(0, total + 1, chunk)
     # Without a global bound on the curvature the last stage's step may be too long for the first start.
-    for theta in (iteration.problem.start(), limit + se):
+    for theta in (iteration.problem.objective.start(), limit + se):
         found = []
         for _ in rounds:
             found.append(float(np.linalg.norm(theta - limit) / np.sqrt(len(limit))))

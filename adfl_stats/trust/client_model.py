@@ -127,10 +127,10 @@ class ClientModel:
         step = theta - self.theta
         if not step.any():
             return self
-        if problem.quadratic:
+        if problem.glm.quadratic:
             summaries = self.summaries.moved(step)
         else:
-            summaries = summarise(problem.data, problem.family, theta)
+            summaries = summarise(problem.glm.data, problem.glm.family, theta)
         scores, _, _ = client_scores(summaries, self.null, self.units)
         return replace(self, theta=theta, summaries=summaries, scores=scores)
 
@@ -147,7 +147,7 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
     heterogeneity : {"auto", "none", "estimate", "intercept"}
         Whether normal clients may differ: where the data say so, never, always, or in the intercept alone.
     """
-    data, family, only = problem.data, problem.family, _only(problem, heterogeneity)
+    data, family, only = problem.glm.data, problem.glm.family, _only(problem, heterogeneity)
     summaries, normal = summarise(data, family, theta), np.ones(problem.M, dtype=bool)
     for k in range(MOST_PASSES):
         null = _null(problem, summaries, normal)
@@ -159,7 +159,7 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
         before, theta = theta, weighted_solution(problem, problem.sizes * weights, theta)
         normal = weights > 0.5
         move = np.abs((theta - before) / units).max() * np.sqrt(normal.sum())
-        summaries = summaries.moved(theta - before) if problem.quadratic else summarise(data, family, theta)
+        summaries = summaries.moved(theta - before) if problem.glm.quadratic else summarise(data, family, theta)
         if move < SMALL_MOVE and k > 0:
             break
     scores, _, _ = client_scores(summaries, null, units)
@@ -181,7 +181,7 @@ def model_at(problem: Problem, theta: Array, weights: Array, heterogeneity: str 
         As in `fit_client_model`.
     """
     only, counted = _only(problem, heterogeneity), weights > 0.0
-    summaries = summarise(problem.data, problem.family, theta, counted)
+    summaries = summarise(problem.glm.data, problem.glm.family, theta, counted)
     inside, normal = replace(summaries, ranks=np.where(counted, summaries.ranks, 0)), counted
     for hasty in (True, False):
         null = _null(problem, inside, normal)
@@ -199,18 +199,18 @@ def _only(problem: Problem, heterogeneity: str) -> Ints | None:
     """Return the coefficients that clients may differ in; None for all."""
     if heterogeneity != "intercept":
         return None
-    constant = problem.constant_column
+    constant = problem.glm.constant_column
     if constant is None:
         raise ValueError(
             "heterogeneity='intercept' needs a constant column in X, and there is none; add one, or use 'auto'"
         )
-    return np.arange(problem.family.outputs) * problem.p + constant[0]
+    return np.arange(problem.glm.family.outputs) * problem.glm.p + constant[0]
 
 
 def _posterior(problem: Problem, summaries: Summaries, heard: Mask, candidates: list[Candidate]) -> Array:
     """Return the probabilities of all clients (M, 3), those without a score included."""
     # A client that says nothing does not speak against itself either.
-    lost = summaries.lost | ~problem.data.counted
+    lost = summaries.lost | ~problem.objective.counted
     posterior = np.column_stack([~lost, np.zeros(problem.M), lost]).astype(np.float64)
     posterior[heard] = _probabilities(candidates)
     return posterior
@@ -245,7 +245,7 @@ def _assembled(
 
 def _null(problem: Problem, summaries: Summaries, normal: Mask) -> Null:
     """Calibrate, with what the family says of the dispersion."""
-    data, family = problem.data, problem.family
+    data, family = problem.glm.data, problem.glm.family
     least = 0.0 if family.estimates_scale else 1.0
     floor = 0.0
     if family.link == "identity":

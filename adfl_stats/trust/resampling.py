@@ -52,7 +52,7 @@ def resampled_scores(
     count : int
         How many sets.
     """
-    data, family = problem.data, problem.family
+    data, family = problem.glm.data, problem.glm.family
     if data.n_rows > MOST_ROWS:
         return None
     rng = np.random.default_rng(20_260_101)
@@ -96,7 +96,7 @@ def _labels(mean: Array, rng: np.random.Generator) -> Array:
 
 def _residuals(problem: Problem, theta: Array, summaries: Summaries, null: Null, normal: Mask) -> Array:
     """Return residuals of the normal clients' rows about their own estimates, per unit of noise, with mean zero."""
-    data, family = problem.data, problem.family
+    data, family = problem.glm.data, problem.glm.family
     deviation = np.zeros((problem.M, problem.P))
     full = normal & (summaries.ranks == problem.P)
     deviation[full] = np.linalg.solve(summaries.factors[full], summaries.scores[full][:, :, None])[:, :, 0]

@@ -39,8 +39,8 @@ def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
     """
     if measure == "norm":
         norms = np.linalg.norm(problem.gradients(theta), axis=1)
-        return np.where(problem.data.counted, norms, LARGEST)
-    scores, ranks = score_statistics(problem.data, problem.family, theta)
+        return np.where(problem.objective.counted, norms, LARGEST)
+    scores, ranks = score_statistics(problem.glm.data, problem.glm.family, theta)
     # A client whose rows say nothing of any parameter has rank zero and score zero.
     usual = np.sqrt(stats.chi2.ppf(LEVEL, np.maximum(ranks, 1)))
     return np.clip(np.sqrt(scores) - usual, 0.0, LARGEST)

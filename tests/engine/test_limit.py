@@ -10,6 +10,7 @@ from adfl_stats.engine.limit import limit_preconditioner, limits
 from adfl_stats.engine.problem import Problem
 from adfl_stats.errors import ConvergenceWarning, DivergenceError
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.glm import GLM
 
 M, P = 12, 4
 FAMILIES = ["gaussian", "binomial", "poisson", "gamma", "negativebinomial", "multinomial", "huber"]
@@ -40,7 +41,7 @@ def task(family, seed=3, low=15, high=40, network=None, **columns):
     network = network or ad.networks.erdos_renyi(M, 0.3, seed=5)
     par = {"negativebinomial": 0.5, "huber": 1.345}.get(family, 0.0)
     chosen = Family(family, par=par, outputs=2 if family == "multinomial" else 1)
-    return Problem(data, network, chosen)
+    return Problem(GLM(data, chosen), network)
 
 
 def carried_to_rest(problem, steps, step, most=400_000):
@@ -49,7 +50,7 @@ def carried_to_rest(problem, steps, step, most=400_000):
     each = np.ascontiguousarray((step * steps.factors)[:, None])
     moved = np.empty((1000, 1))
     for _ in range(most // 1000):
-        _kernels.rounds(problem.mixing, problem.loss(), theta, each, 1000, moved, np.array([np.inf]), 1)
+        _kernels.rounds(problem.mixing, problem.glm.loss(), theta, each, 1000, moved, np.array([np.inf]), 1)
         if moved[-1, 0] < 1e-14:
             return theta[:, 0]
     raise AssertionError("the rounds did not come to rest")
@@ -63,7 +64,7 @@ def test_gaussian_limit_solves_the_stacked_system(step, balance):
     steps = problem.steps(weights, balance=balance)
     found = limits(problem, np.zeros((M, 1, P)), [steps], step)
     assert found.reached
-    data = problem.data
+    data = problem.glm.data
     H, c = np.zeros((M * P, M * P)), np.zeros(M * P)
     for m in range(M):
         rows, at = slice(data.offsets[m], data.offsets[m + 1]), slice(m * P, (m + 1) * P)
@@ -137,11 +138,11 @@ def test_large_networks_without_a_dense_matrix():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1500 * 6, 2))
     data = ad.ClientData.from_arrays(X, X @ [1.0, -1.0] + rng.normal(size=len(X)), np.repeat(np.arange(1500), 6))
-    problem = Problem(data, network, Family("gaussian"))
+    problem = Problem(GLM(data, Family("gaussian")), network)
     steps = problem.steps(np.ones(1500))
     found = limits(problem, np.zeros((1500, 1, 2)), [steps], 0.05)
     assert found.reached
-    S, b = problem.gram()
+    S, b = problem.glm.gram()
     own = sparse.block_diag([0.05 * S[m, :, :2] for m in range(1500)])
     eye = sparse.eye_array(3000)
     system = eye - (eye - own) @ sparse.kron(network.W, np.eye(2))
@@ -221,7 +222,7 @@ def test_step_that_leaves_a_bias_is_named(model):
 def test_a_coefficient_that_nobody_identifies_does_not_stop_the_preconditioner():
     sim = ad.simulate.paper_linear(0.0, None, seed=1, M=6, n=20, p=2)
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    problem = Problem(data, ad.networks.complete(6), Family("gaussian"))
+    problem = Problem(GLM(data, Family("gaussian")), ad.networks.complete(6))
     apply = limit_preconditioner(problem, np.diag([0.5, 0.0])[None])
     found = apply(np.ones((6, 1, 2)))
     # Everybody agrees: only the consensus part is left, and there the first coefficient is divided by .5.

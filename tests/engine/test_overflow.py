@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import adfl_stats as ad
 from adfl_stats.engine.problem import Problem
+from adfl_stats.losses.glm import GLM
 
 M, N = 30, 60
 MESSAGE = (
@@ -259,7 +260,7 @@ def test_a_client_in_other_units_does_not_slow_the_others_down():
 def test_coordinates_are_those_of_the_trusted_where_the_others_are_far_off(balance):
     X, y, client = enlarged("gaussian", 1e4)
     data = ad.ClientData.from_arrays(X, y, client)
-    problem = Problem(data, ad.networks.complete(M), model(X, y, client, "gaussian").family)
+    problem = Problem(GLM(data, model(X, y, client, "gaussian").family), ad.networks.complete(M))
     steps = problem.steps((np.arange(M) != 7) * 1.0, balance=balance)
     metric, _ = problem.coordinates(np.zeros(4), steps.weights)
     others = X[client != 7]
@@ -270,7 +271,7 @@ def test_coordinates_stay_where_the_trusted_do_not_identify_all_coefficients():
     X, y, client = rows("gaussian")
     for odd in ((client == 7) * 1.0, np.where(client == 7, X[:, 2] ** 2, X[:, 1])):
         data = ad.ClientData.from_arrays(np.column_stack([X, odd]), y, client)
-        problem = Problem(data, ad.networks.complete(M), model(X, y, client, "gaussian").family)
+        problem = Problem(GLM(data, model(X, y, client, "gaussian").family), ad.networks.complete(M))
         plain = problem.coordinates(np.zeros(5))
         assert problem.coordinates(np.zeros(5), (np.arange(M) != 7) * 1.0) is plain
 

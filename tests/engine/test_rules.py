@@ -14,6 +14,7 @@ from adfl_stats.engine import reference
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Exchange
 from adfl_stats.engine.rules import MEAN, RULES, Rule
+from adfl_stats.losses.glm import GLM
 
 BOTH = pytest.mark.parametrize("module", [_kernels, reference], ids=["kernel", "twin"])
 
@@ -219,7 +220,7 @@ def exchange(net, rule):
     M = net.n_clients
     rng = np.random.default_rng(0)
     data = ad.ClientData.from_arrays(rng.normal(size=(4 * M, 2)), rng.normal(size=4 * M), np.repeat(np.arange(M), 4))
-    return Exchange(Problem(data, net, ad.DecentralizedGLM(data, net).family), rule)
+    return Exchange(Problem(GLM(data, ad.DecentralizedGLM(data, net).family), net), rule)
 
 
 def test_only_in_neighbours_count_on_a_directed_network():

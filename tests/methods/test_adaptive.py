@@ -14,6 +14,7 @@ from adfl_stats.errors import ConvergenceWarning
 from adfl_stats.losses.client_sums import linear_predictors
 from adfl_stats.losses.evaluation import majority_misfits
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.glm import GLM
 from adfl_stats.methods import adaptive
 from adfl_stats.methods.tuning import GRID, lambda_path
 from adfl_stats.trust.weights import disputed
@@ -21,7 +22,7 @@ from adfl_stats.trust.weights import disputed
 
 def problem_of(sim, family="gaussian", D=5):
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    return Problem(data, ad.networks.directed_circle(data.n_clients, D), Family(family))
+    return Problem(GLM(data, Family(family)), ad.networks.directed_circle(data.n_clients, D))
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +58,8 @@ def test_solutions_are_weighted_pooled_fits(family):
     found = weighted_solutions(problem, totals, np.zeros((3, 4))).theta
     glm = {"gaussian": sm.families.Gaussian, "binomial": sm.families.Binomial, "poisson": sm.families.Poisson}[family]
     for r in range(3):
-        rows = np.repeat(totals[:, r] / problem.data.sizes, problem.data.sizes)
-        known = sm.GLM(problem.data.y, problem.data.X, glm(), freq_weights=rows).fit(tol=1e-14, maxiter=100)
+        rows = np.repeat(totals[:, r] / problem.glm.data.sizes, problem.glm.data.sizes)
+        known = sm.GLM(problem.glm.data.y, problem.glm.data.X, glm(), freq_weights=rows).fit(tol=1e-14, maxiter=100)
         np.testing.assert_allclose(found[r], known.params, rtol=1e-7, atol=1e-9)
 
 
@@ -67,7 +68,7 @@ def test_units_of_the_columns_do_not_stop_newton():
     problem = problem_of(sim, "poisson")
     scale = np.array([1.0, 1e6, 1e-5])
     data = ad.ClientData.from_arrays(sim.X * scale, sim.y, sim.client)
-    other = Problem(data, problem.network, problem.family)
+    other = Problem(GLM(data, problem.glm.family), problem.network)
     plain = weighted_solution(problem, np.ones(8), np.zeros(3))
     np.testing.assert_allclose(weighted_solution(other, np.ones(8), np.zeros(3)) * scale, plain, rtol=1e-6)
 
@@ -76,7 +77,7 @@ def test_units_of_the_columns_do_not_stop_newton():
 def test_curvatures_of_another_problem_do_not_change_the_solution(family):
     sim = ad.simulate.glm_design(family, M=8, n=(20, 60), p=4, seed=5)
     data = ad.ClientData.from_arrays(sim.X * np.where(sim.client[:, None] < 4, 1.0, 20.0), sim.y, sim.client)
-    problem = Problem(data, ad.networks.complete(8), Family(family))
+    problem = Problem(GLM(data, Family(family)), ad.networks.complete(8))
     first, second = np.repeat([[1.0, 0.0], [0.0, 1.0]], 4, axis=0).T
     known = weighted_solution(problem, second, np.zeros(4))
     other = weighted_solutions(problem, first[:, None], np.zeros((1, 4)))
@@ -89,7 +90,7 @@ def test_coefficients_that_were_not_identified_before_are_found(family):
     sim = ad.simulate.glm_design(family, M=8, n=40, p=2, seed=5)
     # The second column is a dummy that the first half of the clients does not have.
     X = np.column_stack([sim.X[:, 0], (sim.client >= 4) * (np.arange(len(sim.y)) % 2)])
-    problem = Problem(ad.ClientData.from_arrays(X, sim.y, sim.client), ad.networks.complete(8), Family(family))
+    problem = Problem(GLM(ad.ClientData.from_arrays(X, sim.y, sim.client), Family(family)), ad.networks.complete(8))
     before = weighted_solutions(problem, (np.arange(8) < 4)[:, None] * 1.0, np.zeros((1, 2)))
     assert (before.ranks.tolist(), before.theta[0, 1]) == ([1], 0.0)
     found = weighted_solutions(problem, np.ones((8, 1)), before.theta, like=before)
@@ -253,10 +254,10 @@ def test_path_scores_are_held_out_losses(sim):
     for r in range(2):
         for fold in range(5):
             train = (place % 5 != fold) & (np.repeat(weights[:, r], 60) > 0)
-            theta = np.linalg.lstsq(problem.data.X[train], problem.data.y[train])[0]
+            theta = np.linalg.lstsq(problem.glm.data.X[train], problem.glm.data.y[train])[0]
             for m in range(30):
                 rows = np.arange(60 * m, 60 * m + 60)[fold::5]
-                expected[m, r] += 0.5 * np.sum((problem.data.y[rows] - problem.data.X[rows] @ theta) ** 2) / 60
+                expected[m, r] += 0.5 * np.sum((problem.glm.data.y[rows] - problem.glm.data.X[rows] @ theta) ** 2) / 60
     scores = np.sort(expected, axis=0)[:16].mean(axis=0)
     np.testing.assert_allclose(path.scores, scores, rtol=1e-6)
     assert path.best == 1
@@ -295,7 +296,7 @@ def test_lambda_path_with_clients_that_hold_no_row_out(monkeypatch):
     client = np.repeat(np.arange(4), [40, 5, 40, 40])
     X, y = rng.normal(size=(125, 2)), rng.integers(3, size=125)
     data = ad.ClientData.from_arrays(X, y, client)
-    problem = Problem(data, ad.networks.complete(4), Family("multinomial", outputs=2))
+    problem = Problem(GLM(data, Family("multinomial", outputs=2)), ad.networks.complete(4))
     path = lambda_path(problem, np.ones((4, 2)), np.array([0.0, 1.0]), np.zeros(4), balance=False)
     assert np.isfinite(path.scores).all()
     np.testing.assert_allclose(path.scores[0], path.scores[1], rtol=1e-9)

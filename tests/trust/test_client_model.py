@@ -8,6 +8,7 @@ import adfl_stats as ad
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.glm import GLM
 from adfl_stats.simulate.field_designs import Cell, draw
 from adfl_stats.trust import fit_client_model, model_at
 
@@ -16,7 +17,7 @@ def fitted(cell, seed, heterogeneity="auto"):
     """Return the model of clients from the pooled start, and which clients are abnormal."""
     sim = draw(cell, seed)
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    problem = Problem(data, ad.networks.complete(cell.M), Family(cell.family))
+    problem = Problem(GLM(data, Family(cell.family)), ad.networks.complete(cell.M))
     pooled = weighted_solution(problem, problem.sizes, np.zeros(cell.P))
     return fit_client_model(problem, pooled, heterogeneity), sim
 
@@ -140,7 +141,7 @@ def test_weights_do_not_depend_on_order_or_units():
         (sim.X[order], sim.y[order], 39 - sim.client[order]),
         (sim.X * unit, 1e4 * sim.y, sim.client),
     ):
-        problem = Problem(ad.ClientData.from_arrays(X, y, client), ad.networks.complete(40), Family("gaussian"))
+        problem = Problem(GLM(ad.ClientData.from_arrays(X, y, client), Family("gaussian")), ad.networks.complete(40))
         found.append(fit_client_model(problem, np.linalg.lstsq(X, y)[0]))
     plain, turned, scaled = found
     assert_allclose(turned.weights, plain.weights[::-1], atol=1e-5)
@@ -153,7 +154,7 @@ def test_spread_among_given_clients():
     cell = Cell("flip", tau=2.0, corruption="flip", share=0.2)
     sim = draw(cell, 5)
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    problem = Problem(data, ad.networks.complete(100), Family("gaussian"))
+    problem = Problem(GLM(data, Family("gaussian")), ad.networks.complete(100))
     rows = ~sim.abnormal[sim.client]
     theta = np.linalg.lstsq(sim.X[rows], sim.y[rows])[0]
     model = model_at(problem, theta, np.ones(100))

@@ -1,0 +1,201 @@
+"""The losses of a generalised linear model, client by client: data and family in the kernel's form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from adfl_stats import _kernels
+from adfl_stats._types import Array, Mask
+from adfl_stats.data.batches import MATRIX_ENTRIES, batches, row_blocks, row_clients
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.losses.client_sums import column_sizes
+from adfl_stats.losses.evaluation import curvature_matrices
+from adfl_stats.losses.families import Family
+from adfl_stats.losses.robust_scale import robust_regression
+
+__all__ = ["GLM"]
+
+
+class GLM:
+    """The objective of a generalised linear model: a client's loss is the mean over its rows.
+
+    Parameters
+    ----------
+    data, family
+        Already checked against one another.
+
+    Attributes
+    ----------
+    M, p, P : int
+        Clients, columns, and coefficients (columns times the family's outputs).
+    """
+
+    def __init__(self, data: ClientData, family: Family) -> None:
+        self.data, self.family = data, family
+        self.M, self.p = data.n_clients, data.X.shape[1]
+        self.P = self.p * family.outputs
+        self._plain: _kernels.Loss | None = None
+
+    @property
+    def labels(self) -> pd.Index:
+        """The clients."""
+        return self.data.labels
+
+    @property
+    def totals(self) -> Array:
+        """What each client counts with: the sum of its rows' weights."""
+        return self.data.totals
+
+    @property
+    def counted(self) -> Mask:
+        """The clients that are not set aside."""
+        return self.data.counted
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether the curvature is the same everywhere."""
+        return self.family.name == "gaussian"
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the P coefficients."""
+        return self.family.coefficient_names(self.data.names, self.data.classes)
+
+    def loss(self, metric: Array | None = None) -> _kernels.Loss:
+        """Return the kernel's losses, with `metric` (p, p) applied to every gradient if given."""
+        if metric is None and self._plain is not None:
+            return self._plain
+        data, family = self.data, self.family
+        if (gram := self.gram(metric)) is not None:
+            found: _kernels.Loss = _kernels.GramLoss(*gram, symmetric=metric is None)
+        else:
+            found = _kernels.RowLoss(
+                data.X,
+                data.y,
+                data.offsets,
+                data.totals,
+                family.code,
+                family.par,
+                family.outputs,
+                data.shift,
+                data.row_weights,
+                metric,
+            )
+        if metric is None:
+            self._plain = found
+        return found
+
+    def gram(self, metric: Array | None = None) -> tuple[Array, Array] | None:
+        """Return each client's curvature (M, p, padded p) and X'y / n where the loss is quadratic and they pay.
+
+        A Gram matrix costs p^2 a round and a client, the rows n_m p: None where the rows are cheaper.
+        """
+        if not self.quadratic or self.p > self.data.n_rows / self.M:
+            return None
+        return _in_metric(*self._gram, metric)
+
+    def curvature(self, theta: Array, *, expected: bool = False) -> Iterator[tuple[slice, Array]]:
+        """Yield some clients and their mean curvature at theta (P,), observed or expected, (C, P, P)."""
+        if (gram := self.gram()) is not None:
+            most = max(1, MATRIX_ENTRIES // self.P**2)
+            for low in range(0, self.M, most):
+                clients = slice(low, min(low + most, self.M))
+                yield clients, gram[0][clients, :, : self.P]
+        else:
+            yield from curvature_matrices(self.data, self.family, theta, expected=expected)
+
+    def curvature_bounds(self, theta: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield some clients and a bound on their mean curvature along a run from theta (P,), (C, p, p)."""
+        return curvature_matrices(self.data, self.family, theta, bound=True)
+
+    def gradients(self, theta: Array, threads: int = 1) -> Array:
+        """Return each client's gradient at each of its R parameter vectors: (M, R, P) for theta (M, R, P)."""
+        state = np.ascontiguousarray(theta)
+        out = np.empty_like(state)
+        _kernels.gradient(self.loss(), state, out, threads)
+        return out
+
+    def start(self) -> Array:
+        """Return where a method begins that is not told otherwise: zero, or for a log link with a
+        constant column the client's own log mean, so that counts in the thousands need no long way.
+        For Huber's loss it is the robust regression behind its scale: far from the minimum the slope
+        is bounded, and steps from zero would be many.
+        """  # noqa: D205
+        if self.family.name == "huber":
+            return np.tile(self._robust_estimate, (self.M, 1))
+        theta = np.zeros((self.M, self.P))
+        constant = self.constant_column
+        if self.family.link == "log" and constant is not None:
+            column, value = constant
+            theta[:, column] = self._log_means() / value
+        return theta
+
+    def largest_curvatures(self, theta: Array, root: Array | None = None) -> Array:
+        """Return each client's largest curvature along a run from theta, in coordinates `root` if given."""
+        found = np.empty(self.M)
+        for clients, matrices in self.curvature_bounds(theta):
+            seen = matrices if root is None else root.T @ matrices @ root
+            found[clients] = np.linalg.eigvalsh(seen)[:, -1]
+        return found
+
+    @cached_property
+    def coefficient_sizes(self) -> Array:
+        """Root mean square of the column behind each coefficient (P,), its natural unit."""
+        return column_sizes(self.data, self.family)
+
+    @cached_property
+    def _gram(self) -> tuple[Array, Array]:
+        """Each client's X'X / n (rows padded to a multiple of 4) and X'(y - shift) / n."""
+        data, p = self.data, self.p
+        S, b = np.zeros((self.M, p, -(-p // 4) * 4)), np.zeros((self.M, p))
+        for batch in batches(data, p):
+            X, rows = data.X[batch.rows], batch.rows
+            target = data.y[rows] if data.shift is None else data.y[rows] - data.shift[rows]
+            weighted = X if data.row_weights is None else X * data.row_weights[rows, None]
+            S[batch.clients, :, :p] += batch.cross(weighted, X)
+            b[batch.clients] += batch.cross(weighted, target[:, None])[:, :, 0]
+        S /= data.totals[:, None, None]
+        b /= data.totals[:, None]
+        return S, b
+
+    @cached_property
+    def _robust_estimate(self) -> Array:
+        # Where even that overflows, the rounds will say so.
+        return np.nan_to_num(robust_regression(self.data).theta)
+
+    @cached_property
+    def constant_column(self) -> tuple[int, float] | None:
+        """The first column of X that has one value in all rows, and that value; None where there is none."""
+        data = self.data
+        first = data.X[data.offsets[np.argmax(data.counted)]]
+        same = first != 0
+        for rows in row_blocks(data):
+            unlike = data.X[rows] != first
+            if data.set_aside is not None:
+                unlike &= data.counted[row_clients(data, rows), None]
+            same &= ~unlike.any(axis=0)
+            if not same.any():
+                return None
+        column = int(np.flatnonzero(same)[0])
+        return column, float(first[column])
+
+    def _log_means(self) -> Array:
+        data = self.data
+        events, exposure = np.zeros(self.M), np.zeros(self.M)
+        for batch in batches(data, 1):
+            weight = data.weights_of(batch.rows)
+            events[batch.clients] += batch.sums(weight * data.y[batch.rows])
+            rate = weight if data.shift is None else weight * np.exp(data.shift[batch.rows])
+            exposure[batch.clients] += batch.sums(rate)
+        # Half an event keeps the logarithm of an eventless client finite.
+        return np.log(np.maximum(events, 0.5) / exposure)
+
+
+def _in_metric(S: Array, b: Array, metric: Array | None) -> tuple[Array, Array]:
+    if metric is None:
+        return S, b
+    return np.ascontiguousarray(np.einsum("ij,mjk->mik", metric, S, optimize=True)), b @ metric.T
