@@ -56,9 +56,10 @@ ACTIVE = 0.5
 MOST_DIRECTIONS = 3
 # Normal clients are more than half; where they are nearly half the model is kept, and the fit warns.
 LEAST_MAJORITY = 0.45
-# A lead below this is checked against data sets of normal clients: so many, and the minority must gain more than
-# their mean and so many standard deviations.
-CHECKED_LEAD, RESAMPLES, DEVIATIONS = 40.0, 20, 3.0
+# A minority that leads by less than this is checked against data sets of normal clients: so many, and it must gain more
+# than their mean and so many standard deviations. One that is behind by more than the last number has a share below
+# exp(-6) in the averaged probabilities, which a check could only lower.
+CHECKED_LEAD, RESAMPLES, DEVIATIONS, BEHIND = 40.0, 20, 3.0, 12.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +201,7 @@ def choose(
             search.grow(bases, Spread.of(scores, active))
             _add_directions(search)
     kept = [one for one in search.candidates if not asked or one.spread.factor.shape[1]]
-    kept = _checked(kept or search.candidates, resample)
+    kept = _checked(kept or search.candidates, resample, behind=0.0 if hasty else BEHIND)
     return sorted(kept, key=lambda one: one.criterion)
 
 
@@ -235,13 +236,11 @@ def _some(scores: ClientScores) -> Mask:
     return some
 
 
-def _checked(candidates: list[Candidate], resample: Resample) -> list[Candidate]:
+def _checked(candidates: list[Candidate], resample: Resample, behind: float) -> list[Candidate]:
     """Raise the price of a coherent minority to what it gains among normal clients, where it leads by little."""
-    best = min(candidates, key=lambda one: one.criterion)
     rival = min((one for one in candidates if not one.coherent), key=lambda one: one.criterion)
-    if rival.criterion - best.criterion > CHECKED_LEAD or not any(
-        one.coherent and one.criterion < rival.criterion + CHECKED_LEAD for one in candidates
-    ):
+    lead = max((rival.criterion - one.criterion for one in candidates if one.coherent), default=-np.inf)
+    if not -behind < lead <= CHECKED_LEAD:
         return candidates
     sets = resample(rival.spread.covariance, RESAMPLES)
     if sets is None:

@@ -172,7 +172,6 @@ def _rows(
     out = {name: np.zeros(C) for name in ("squares", "expected", "own", "peaks")}
     if meats:
         out["meats"] = np.zeros((C, P, P))
-    by_output = roots.reshape(C, family.outputs, -1, P)
     common = thetas[:1] if (thetas == thetas[0]).all() else None
     for piece in pieces:
         rows = piece.rows
@@ -180,18 +179,31 @@ def _rows(
         eta = own_predictor(data, family, thetas if common is None else common, piece)
         residual = scaled(family.residual(eta, y), weight).reshape(len(y), -1)
         information = (weight * family.information(eta).T).T.reshape(len(y), family.outputs, family.outputs)
-        along = [piece.times(X, by_output[:, j]) for j in range(family.outputs)]
-        gram = np.stack([[np.einsum("ij,ij->i", z, other) for other in along] for z in along], axis=-1)
-        share = information @ gram.transpose(1, 2, 0)
+        gram, along = _row_grams(piece, X, roots, family.outputs)
+        share = information @ gram
         normal = np.square(np.einsum("ijj->i", share)) + 2.0 * np.einsum("ijk,ikj->i", share, share)
-        scores = np.add.reduce([r[:, None] * z for r, z in zip(residual.T, along, strict=True)])
         out["squares"] += piece.sums(weight * family.dispersion_terms(eta, y))
         out["expected"] += piece.sums(normal)
         out["own"] += piece.sums(normal * np.square(1.0 - np.minimum(np.einsum("ijj->i", share), 1.0)))
-        out["peaks"] += piece.sums(np.square(np.einsum("ij,ij->i", scores, scores)))
+        out["peaks"] += piece.sums(np.square(np.einsum("ij,ijk,ik->i", residual, gram, residual)))
         if meats:
             # Residuals about the client's own estimate have 1 - h_i of their variance (HC2, MacKinnon and White, 1985).
             leverage = np.minimum(np.einsum("ijj->i", share), MOST_LEVERAGE)
-            scores = scores / np.sqrt(1.0 - leverage)[:, None]
+            scores = residual * along / np.sqrt(1.0 - leverage)[:, None]
             out["meats"] += piece.cross(scores, scores)
     return out
+
+
+def _row_grams(piece: Batch, X: Array, roots: Array, q: int) -> tuple[Array, Array]:
+    """Return (I kron x)' J^+ (I kron x) of every row (n, q, q), and the rows times the roots (n, P), empty for q > 1."""
+    if q == 1:
+        along = piece.times(X, roots)
+        return np.einsum("ij,ij->i", along, along)[:, None, None], along
+    p = X.shape[1]
+    inverses = (roots @ roots.transpose(0, 2, 1)).reshape(-1, q, p, q, p)
+    gram = np.empty((len(X), q, q))
+    for j in range(q):
+        blocks = inverses[:, j, :, j:].reshape(len(inverses), p, -1)
+        there = piece.times(X, blocks).reshape(len(X), q - j, p)
+        gram[:, j, j:] = gram[:, j:, j] = (there @ X[:, :, None])[:, :, 0]
+    return gram, np.empty((len(X), 0))
