@@ -41,6 +41,8 @@ __all__ = ["DecentralizedGLM"]
 WEIGHTINGS = ("sample", "client", "random-effects")
 # More distinct numbers in y than this are measurements, not classes.
 MOST_CLASSES = 100
+# Rounds per stage after which a run that is not told how many gives up.
+MAX_ROUNDS = 20_000
 
 
 class DecentralizedGLM:
@@ -182,9 +184,9 @@ class DecentralizedGLM:
         *,
         step: float | str = "auto",
         rounds: int | None = None,
-        solver: str = "rounds",
+        solver: str = "auto",
         tolerance: float = 0.05,
-        max_rounds: int = 20_000,
+        max_rounds: int | None = None,
         progress: bool = False,
         threads: int | None = None,
         heterogeneity: str = "auto",
@@ -204,15 +206,16 @@ class DecentralizedGLM:
         rounds : int, optional
             Rounds per stage. Without it the run goes on until the numerical error (optimisation plus
             consensus) is below `tolerance` standard errors; with "auto" the step is then cut as needed.
-        solver : {"rounds", "limit"}
+        solver : {"auto", "rounds", "limit"}
             "limit" solves for the limit of the rounds directly, the theta(infinity) of which the theorems
             speak: the same estimates as rounds carried to convergence, from a few dozen passes over the
-            data whatever the step. Methods without a smooth limit (medians) refuse it; as a start of
-            another method they run their rounds.
+            data whatever the step; ``res.rounds_needed`` says how many rounds the network would need. Methods without
+            a smooth limit (medians) refuse it; as a start of another method they run their rounds. "auto" takes the
+            limit where the method has one, and rounds where it has none or `rounds`, `max_rounds` or `attack` is given.
         tolerance : float
             Wanted numerical error, in standard errors of the estimate.
-        max_rounds : int
-            Rounds per stage after which a run without `rounds` gives up, with a warning.
+        max_rounds : int, optional
+            Rounds per stage after which a run without `rounds` gives up, with a warning; 20,000 if not given.
         progress : bool
             Show a progress bar (tqdm).
         threads : int, optional
@@ -235,7 +238,7 @@ class DecentralizedGLM:
             raise TypeError(
                 f"method is {method!r}; pass a method object such as ad.DFL(), ad.ADFL() or ad.Bridge('median')"
             )
-        one_of(solver, "solver", ("rounds", "limit"))
+        one_of(solver, "solver", ("auto", "rounds", "limit"))
         one_of(heterogeneity, "heterogeneity", HETEROGENEITY)
         if heterogeneity in ("estimate", "intercept") and self.data.n_clients < LEAST_FOR_SPREAD:
             raise ValueError(
@@ -253,14 +256,15 @@ class DecentralizedGLM:
             raise TypeError(f"attack is {attack!r}; pass an attack such as ad.attacks.SignFlip(clients=['a', 'b'])")
         if attack is not None and solver == "limit":
             raise ValueError("attack was given with solver='limit'; lies are told in rounds, use solver='rounds'")
+        in_rounds = any(value is not None for value in (rounds, max_rounds, attack))
         automatic = isinstance(step, str) and step == "auto"
         plan = Plan(
             step=None if automatic else in_interval(step, "step", 0.0, np.inf, open_low=True),
             rounds=None if rounds is None else whole_number(rounds, "rounds", 1),
             tolerance=in_interval(tolerance, "tolerance", 0.0, np.inf, open_low=True),
-            max_rounds=whole_number(max_rounds, "max_rounds", 1),
+            max_rounds=MAX_ROUNDS if max_rounds is None else whole_number(max_rounds, "max_rounds", 1),
             progress=progress,
-            solver=solver,
+            solver="rounds" if solver == "auto" and in_rounds else solver,
             heterogeneity=heterogeneity,
             attack=attack,
         )
@@ -376,6 +380,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
         solver=last.solver,
         step=last.step,
         rounds=last.rounds,
+        rounds_needed=last.needed,
         total_rounds=sum(run.rounds for run in outcome.runs),
         sizes=data.sizes,
         labels=data.labels,

@@ -4,7 +4,7 @@
                                       [--small] [--output FILE.csv]
 
 Each line is one setting of `adfl_stats.field_designs` ("gaussian-*", "*-flip", ... choose some of them), fitted by
-``fit(solver="limit")`` on a directed circle in which everybody hears five others. Monte-Carlo standard errors
+``fit()`` on a directed circle in which everybody hears five others. Monte-Carlo standard errors
 stand behind "+-".
 
 RE        squared error of the oracle, which pools the rows of the normal clients, over that of the fit
@@ -114,7 +114,7 @@ def replicate(cell: Cell, k: int, rivals: bool) -> dict[str, Any]:
         row = {"cell": cell.name, "replicate": k, "oracle_se": _squared(oracle.params, sim.theta0), "failed": 0}
         began = time.perf_counter()
         try:
-            res = model.fit(solver="limit", threads=1)
+            res = model.fit(threads=1)
         except (ArithmeticError, ValueError, np.linalg.LinAlgError, ad.DivergenceError) as error:
             print(f"{cell.name}, data set {k}: {error}", file=sys.stderr)
             return row | {"failed": 1}

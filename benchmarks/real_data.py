@@ -141,7 +141,7 @@ def _circle(data: ad.ClientData) -> ad.Network:
 def as_they_are(model: ad.DecentralizedGLM) -> dict[str, Any]:
     """Fit the data as they are, and hold the estimate against the pooled GLM and a mixed model."""
     data = model.data
-    res = model.fit(solver="limit", threads=1)
+    res = model.fit(threads=1)
     zero = res.client_weights.to_numpy() < WEIGHT
     every = np.ones(data.n_clients, dtype=bool)
     pooled, se = _pooled(model, every)
@@ -174,7 +174,7 @@ def corrupted(model: ad.DecentralizedGLM, seeds: int) -> dict[str, Any]:
         bad[rng.permutation(len(bad))[: int(SHARE * len(bad))]] = True
         bent = _bent(model, bad, rng)
         oracle, se = _pooled(bent, ~bad)
-        res = bent.fit(solver="limit", threads=1)
+        res = bent.fit(threads=1)
         zero = res.client_weights.to_numpy() < WEIGHT
         rows.append(
             {

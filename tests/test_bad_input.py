@@ -405,7 +405,10 @@ def test_network_of_two_parts_is_warned_of(case):
 
 @pytest.mark.parametrize(
     ("arguments", "advice"),
-    [({"max_rounds": 3}, "raise max_rounds"), ({"step": 0.5}, "the step leaves a bias; pass a smaller one")],
+    [
+        ({"max_rounds": 3}, "raise max_rounds"),
+        ({"step": 0.5, "solver": "rounds"}, "the step leaves a bias; pass a smaller one"),
+    ],
 )
 def test_run_that_does_not_converge_says_so(model, arguments, advice):
     with pytest.warns(

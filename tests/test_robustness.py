@@ -152,7 +152,7 @@ def test_small_step_is_not_taken_for_a_bias():
     with pytest.warns(ad.ConvergenceWarning, match="raise max_rounds"):
         res = found.fit(ad.DFL(), step=1e-5, max_rounds=3000)
     assert res.rounds == 3000
-    slow = found.fit(ad.DFL(), step=1e-3)
+    slow = found.fit(ad.DFL(), step=1e-3, solver="rounds")
     assert slow.converged
     assert np.abs((slow.params - sm.OLS(y, X).fit().params) / slow.bse).max() < 0.05
 

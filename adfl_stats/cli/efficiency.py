@@ -12,15 +12,10 @@ import pandas as pd
 
 from adfl_stats._threads import default_threads
 from adfl_stats.simulate import study
+from adfl_stats.simulate.acceptance import COVERAGE, MOST_FLAGS, POWER, all_met, family_means, judged
 
-__all__ = ["add_efficiency", "judged"]
+__all__ = ["add_efficiency"]
 
-# What the full designs should reach: every Gaussian cell; the mean over the other families' cells, and those with many
-# shifted clients, which hardly differ from the others, by themselves.
-CELL_BOUND = 0.98
-MEAN_BOUNDS = {"binomial": 0.95, "poisson": 0.97}
-HARD_BOUNDS = {"binomial": 0.85, "poisson": 0.95}
-COVERAGE, MOST_FLAGS, POWER = (0.93, 0.965), 0.15, 0.98
 SMALL: dict[str, Any] = {"M": 30, "n": 60, "p": 5}
 SMALL_NETWORKS, SMALL_REPLICATES, REPLICATES = ("circle-5",), 5, 20
 UNDEFENDED, YARDSTICK = "DFL", "oracle DFL"
@@ -42,7 +37,7 @@ def add_efficiency(commands: Any) -> None:
     parser.add_argument("--covariates", nargs="+", metavar="LAW", help="homogeneous, heterogeneous")
     parser.add_argument("--slope", type=float, default=1.0, help="the nonzero slopes; by default 1, as in the paper")
     parser.add_argument("--rivals", action="store_true", help="fit the rivals too, and print log10 mean squared errors")
-    parser.add_argument("--solver", default="rounds", help="rounds (default) or limit, which is faster")
+    parser.add_argument("--solver", default="auto", help="auto (default: the limit where a method has one) or rounds")
     parser.add_argument("--seed", type=int, default=1, help="seed of the simulation (default 1)")
     parser.add_argument("--small", action="store_true", help="few small data sets, for a first look; no bounds")
     parser.add_argument("--output", metavar="FILE", help="write the table, all digits and all methods (CSV)")
@@ -81,41 +76,13 @@ def _efficiency(options: argparse.Namespace) -> int:
     print(f"\n{len(draws)} fits in {seconds:.0f} s.")
     if options.output:
         table.to_csv(options.output, index=False)
-    return 0 if _all_met(table) else 1
-
-
-def judged(table: pd.DataFrame, *, bounds: bool = True) -> pd.DataFrame:
-    """Add the bounds to the table of `study.efficiency`: `wanted` of the default fit's cells, and whether `met`.
-
-    Gaussian cells have a bound each. In the other families one bound is on the mean over the cells: `wanted` is
-    NaN, and `counted` says which cells it is over. OOD at shares above .2 hardly changes the law of labels and
-    counts; it is not counted, and has a bound of its own.
-    """
-    ours = bounds & (table["method"] == "fit")
-    gaussian = table["family"] == "gaussian"
-    hard = ~gaussian & (table["corruption"] == "OOD") & (table["share"] > 0.2)
-    wanted = table["family"].map(HARD_BOUNDS).where(hard).mask(gaussian, CELL_BOUND).where(ours)
-    met = (table["efficiency"] >= wanted).astype(object).where(wanted.notna(), None)
-    return table.assign(wanted=wanted, met=met, counted=ours & ~gaussian & ~hard)
-
-
-def _all_met(table: pd.DataFrame) -> bool:
-    return bool(table["met"].dropna().all()) and all(mean >= bound for mean, bound, _ in _means(table))
-
-
-def _means(table: pd.DataFrame) -> list[tuple[float, float, int]]:
-    """Return mean efficiency, its bound and the number of cells, where the family has such a bound."""
-    counted = table[table["counted"]]
-    return [
-        (float(part["efficiency"].mean()), MEAN_BOUNDS[str(family)], len(part))
-        for family, part in counted.groupby("family")
-    ]
+    return 0 if all_met(table) else 1
 
 
 def _verdicts(table: pd.DataFrame) -> list[str]:
     cells = table["met"].dropna()
     lines = [f"\nBounds met in {int(cells.sum())} of {len(cells)} cells."] if len(cells) else []
-    for mean, bound, count in _means(table):
+    for mean, bound, count in family_means(table):
         word = "met" if mean >= bound else "not met"
         lines.append(
             f"\nMean over {count} cells (OOD above .2 not counted): {mean:.3f}, wanted >= {bound:.2f}: {word}."

@@ -30,6 +30,7 @@ from adfl_stats.data.batches import row_blocks
 from adfl_stats.engine.numerical_error import numerical_error, yardstick
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.rounds import Plan, Run, iterate, safe_step
+from adfl_stats.engine.rounds_needed import rounds_to_limit
 from adfl_stats.errors import ConvergenceWarning
 from adfl_stats.losses.client_sums import linear_predictor
 from adfl_stats.losses.evaluation import curvature_matrices
@@ -94,25 +95,27 @@ def settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, la
     run = Run(np.array(start, dtype=np.float64), step)
     # The error falls with the step, so a second or third step is the last.
     for _ in range(8):
-        found = limits(problem, run.theta[:, None], [steps], step, metric)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = limits(problem, run.theta[:, None], [steps], step, metric)
         if not found.reached:
-            warnings.warn(
-                f"no limit was found at step={step:.4g} ({found.passes} passes over the data); rounds are run instead. "
-                "The step may be beyond the limit of stability, or the network fall into groups",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
+            if plan.solver == "limit":
+                warnings.warn(
+                    f"no limit was found at step={step:.4g} ({found.passes} passes over the data); rounds are run "
+                    "instead. The step may be beyond the limit of stability, or the network fall into groups",
+                    ConvergenceWarning,
+                    stacklevel=5,
+                )
             return iterate(problem, start, steps, replace(plan, solver="rounds"), label=label)
         run.theta, run.step, run.solver = np.ascontiguousarray(found.theta[:, 0]), step, "limit"
         run.rounds += found.passes
         run.record(found.moved[-1])
-        if metric is None:
-            break
         unit = yardstick(problem, run.theta, steps.totals)
         error = numerical_error(problem, run.theta, steps.totals, unit).total
-        if error <= plan.tolerance:
+        if metric is None or error <= plan.tolerance:
             break
         step *= float(np.clip(0.7 * plan.tolerance / error, 1e-3, 0.5))
+    if plan.final:
+        run.needed = rounds_to_limit(problem, run.theta, run.step, metric, unit, plan.tolerance)
     return run
 
 

@@ -18,7 +18,16 @@ from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.evaluation import curvature_and_meat
 
-__all__ = ["NumericalError", "Yardstick", "consensus_error", "numerical_error", "sandwich", "yardstick", "yardstick_of"]
+__all__ = [
+    "NumericalError",
+    "Yardstick",
+    "consensus_error",
+    "floored",
+    "numerical_error",
+    "sandwich",
+    "yardstick",
+    "yardstick_of",
+]
 
 
 @dataclass(frozen=True)
@@ -78,16 +87,16 @@ def numerical_error(problem: Problem, theta: Array, totals: Array, unit: Yardsti
     centre = theta.mean(axis=0)
     slope = problem.common_gradients(centre[None])[:, 0]
     newton = unit.inverse @ (totals @ slope) / problem.M
-    return NumericalError(float(np.max(np.abs(newton) / _floored(unit.se, centre))), consensus_error(theta, unit.se))
+    return NumericalError(float(np.max(np.abs(newton) / floored(unit.se, centre))), consensus_error(theta, unit.se))
 
 
 def consensus_error(theta: Array, se: Array) -> float:
     """Return the root mean square distance of the clients from their mean, for the worst coefficient."""
     centre = theta.mean(axis=0)
     spread = np.sqrt(((theta - centre) ** 2).mean(axis=0))
-    return float(np.max(spread / _floored(se, centre)))
+    return float(np.max(spread / floored(se, centre)))
 
 
-def _floored(se: Array, centre: Array) -> Array:
-    """Keep the unit above rounding where data without noise have standard errors of zero."""
+def floored(se: Array, centre: Array) -> Array:
+    """Return standard errors as a unit: above rounding where data without noise have standard errors of zero."""
     return np.maximum(se, 1e-10 * (1.0 + np.abs(centre)))

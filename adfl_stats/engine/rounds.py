@@ -58,8 +58,8 @@ class Plan:
         Whether normal clients may differ, for weights and inference.
     progress : bool
         Whether to show a bar.
-    solver : str
-        "rounds", or "limit" for the limit of the rounds solved for directly.
+    solver : {"auto", "rounds", "limit"}
+        "limit" solves for the limit of the rounds directly, "auto" does so where a method has one.
     final : bool
         Whether the estimate is what the user asked for, not a start for something else.
     attack : Attack or None
@@ -83,12 +83,16 @@ class Plan:
 
 @dataclass
 class Run:
-    """The state after some rounds, and how it got there."""
+    """The state after some rounds, and how it got there.
+
+    `needed` is about how many rounds would have led to a limit that was solved for.
+    """
 
     theta: Array
     step: float
     rounds: int = 0
     solver: str = "rounds"
+    needed: float = np.nan
     trace: list[dict[str, float]] = field(default_factory=list)
 
     def record(self, moved: float) -> None:

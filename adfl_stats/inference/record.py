@@ -93,6 +93,7 @@ class FitRecord:
     spec: Any = None
     cov_type: str = "sandwich"
     weighting: str = "sample"
+    rounds_needed: float = np.nan
 
     @property
     def names(self) -> list[str]:

@@ -121,6 +121,14 @@ class Results:
         return self.record.rounds
 
     @property
+    def rounds_needed(self) -> float:
+        """About how many rounds at `step` would lead from the model's own start to the limit that was solved for.
+
+        To within the fit's tolerance, with the weights of its last stage; NaN after a fit in rounds.
+        """
+        return self.record.rounds_needed
+
+    @property
     def converged(self) -> bool:
         """Whether the numerical error is within the tolerance."""
         return self.numerical_error["total"] <= self.record.tolerance

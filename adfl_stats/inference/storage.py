@@ -30,7 +30,7 @@ _ARRAYS = ("theta", "weights", "total_weights", "sizes")
 _WORDS = (
     "method", "details", "tolerance", "solver", "step", "rounds", "total_rounds", "columns", "classes",
     "y_name", "client_name", "llf", "deviance", "preconditioned", "smooth", "n_dropped",
-    "cov_type", "weighting",
+    "cov_type", "weighting", "rounds_needed",
 )  # fmt: skip
 
 

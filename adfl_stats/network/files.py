@@ -12,7 +12,7 @@ from xml.etree.ElementTree import ParseError
 
 import numpy as np
 import pandas as pd
-from scipy import io, sparse
+from scipy import sparse
 
 from adfl_stats._arguments import listing
 
@@ -89,6 +89,9 @@ def _npz(path: Path) -> Content:
 
 
 def _mtx(path: Path) -> Content:
+    # All of scipy's file formats come with it: loaded where a file asks for them.
+    from scipy import io
+
     return _matrix(io.mmread(path))
 
 

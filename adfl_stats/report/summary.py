@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +187,10 @@ def _notes(res: Results) -> list[str]:
             f"{fit.family.par / fit.family.tuning:.5g}, a robust scale of the residuals from before the fit."
         )
     if fit.solver == "limit":
-        notes.append("The limit of the rounds was solved for directly; no rounds were run in the last stage.")
+        notes.append(
+            "The limit of the rounds was solved for directly; the network itself would need "
+            f"{_rounds_needed(res.rounds_needed)} at this step."
+        )
     if fit.preconditioned:
         notes.append("The step was chosen, and is given, in coordinates in which the pooled curvature is the identity.")
     if fit.n_dropped:
@@ -311,3 +315,9 @@ def _short(names: list[str], width: int | None) -> list[str]:
     half = width // 2
     cut = [name if len(name) <= width else f"{name[: half - 1]}~{name[-(width - half) :]}" for name in names]
     return [text if cut.count(text) == 1 else f"{text[: width - 4]}~{k + 1}" for k, text in enumerate(cut)]
+
+
+def _rounds_needed(count: float) -> str:
+    if not math.isfinite(count):
+        return "more rounds than can be counted"
+    return f"about {float(f'{count:.2g}'):,.0f} rounds"

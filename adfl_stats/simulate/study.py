@@ -27,7 +27,7 @@ from adfl_stats.engine.pooled import pooled_estimate
 from adfl_stats.errors import AdflWarning
 from adfl_stats.inference.results import Results
 from adfl_stats.inference.screening import screen
-from adfl_stats.methods import ADFL, DFL, Bridge, ClippedGossip, GeometricMedian, Method, Oracle
+from adfl_stats.methods import DFL, Bridge, ClippedGossip, GeometricMedian, Method, Oracle
 from adfl_stats.model import DecentralizedGLM
 from adfl_stats.network import generators
 from adfl_stats.network.network import Network
@@ -186,7 +186,7 @@ def run(
     *,
     replicates: int = 20,
     jobs: int = 1,
-    solver: str = "rounds",
+    solver: str = "auto",
     seed: int = 1,
     progress: bool = False,
 ) -> pd.DataFrame:
@@ -205,8 +205,8 @@ def run(
         Data sets in a cell.
     jobs : int
         Parallel processes; each fit has one thread.
-    solver : {"rounds", "limit"}
-        As in `DecentralizedGLM.fit`; methods without a smooth limit run their rounds.
+    solver : {"auto", "rounds", "limit"}
+        As in `DecentralizedGLM.fit`; methods without a limit run their rounds also where "limit" is asked for.
     seed : int
         Another one gives other data.
     progress : bool
@@ -225,7 +225,7 @@ def run(
     whole_number(replicates, "replicates", 1)
     whole_number(jobs, "jobs", 1)
     whole_number(seed, "seed", 0)
-    one_of(solver, "solver", ("rounds", "limit"))
+    one_of(solver, "solver", ("auto", "rounds", "limit"))
     tasks = [(cell, k) for cell in cells for k in range(replicates)]
     if not tasks:
         raise ValueError("cells is empty; give at least one, as grid() returns them")
@@ -303,9 +303,7 @@ def _replicate(cell: Cell, k: int, methods: dict[str, Make], solver: str, seed: 
         oracle = _oracle_error(model, sim)
         rows = []
         for name, make in methods.items():
-            method = make(sim.abnormal)
-            direct = solver == "limit" and (method is None or isinstance(method, (ADFL, DFL, Oracle)))
-            res = model.fit(method, solver="limit" if direct else "rounds", threads=1)
+            res = model.fit(make(sim.abnormal), solver="rounds" if solver == "rounds" else "auto", threads=1)
             about = asdict(cell) | {"replicate": k, "method": name, "oracle_mse": oracle}
             rows.append(about | _measured(res, sim))
         return rows

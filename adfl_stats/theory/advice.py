@@ -113,7 +113,7 @@ def _repairs(
         steps = problem.steps(weights, balance=True)
         add("ad.DFL(balance=True)", outlook(problem, steps, tolerance))
         found = outlook(problem, steps, tolerance, preconditioned=True)
-        add("fit(ad.DFL(balance=True)) without step", replace(found, rounds=found.rounds_with_cuts))
+        add("fit(ad.DFL(balance=True)) in rounds", replace(found, rounds=found.rounds_with_cuts))
     for name, network, exchanges in _networks(problem.network):
         if isinstance(network, str):
             rows[name] = [math.nan] * 5 + [network]
@@ -121,7 +121,7 @@ def _repairs(
         other = make(network)
         add(name, outlook(other, other.steps(weights, balance=balance), tolerance), exchanges)
     found = outlook(problem, problem.steps(weights, balance=balance), tolerance, preconditioned=True)
-    add("fit(method) without step", replace(found, rounds=found.rounds_with_cuts))
+    add("fit(method) in rounds", replace(found, rounds=found.rounds_with_cuts))
     return pd.DataFrame.from_dict(
         rows, orient="index", columns=["step", "rounds", "exchanges", "imbalance", "saved", "note"]
     )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from adfl_stats._types import Array
 from adfl_stats.engine.equations import weighted_solution
-from adfl_stats.engine.numerical_error import Yardstick, consensus_error, numerical_error, yardstick
+from adfl_stats.engine.numerical_error import Yardstick, consensus_error, floored, numerical_error, yardstick
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.rounds import safe_step
+from adfl_stats.engine.rounds_needed import rounds_needed
 from adfl_stats.theory.linearised import Linearised
 from adfl_stats.theory.rates import plain_solution
 
@@ -125,34 +125,10 @@ def _bias(iteration: Linearised, unit: Yardstick) -> float:
 
 
 def _rounds(iteration: Linearised, unit: Yardstick, start: Array, mixing: float, wanted: float) -> float:
-    """Return the rounds until the start is forgotten up to `wanted` standard errors.
-
-    The clients' mean follows theta -> theta - step H (theta - limit), with H their mean curvature; what
-    they disagree in at the start shrinks by |lambda_2(W)| and that.
-    """
+    """Return the rounds until the start is forgotten up to `wanted` standard errors."""
     if not math.isfinite(iteration.step):
         return math.inf
-    P = iteration.problem.P
-    values, vectors = np.linalg.eig(np.eye(P) - iteration.step * iteration.mean_curvature)
-    parts = np.linalg.solve(vectors, iteration.consensus(start.ravel()) - iteration.point)
-
-    def left(rounds: float) -> float:
-        return float(np.max(np.abs((vectors * values**rounds) @ parts) / unit.se))
-
-    apart = max(consensus_error(start, unit.se), wanted)
-    agreed = math.log(wanted / apart) / math.log(mixing) if 0.0 < mixing < 1.0 else 0.0
-    return max(_first(lambda rounds: left(rounds) <= wanted), math.ceil(agreed), 1.0)
-
-
-def _first(enough: Callable[[float], bool], most: float = 1e12) -> float:
-    """Return the first whole number that is enough, by doubling and bisection."""
-    high = 1.0
-    while not enough(high):
-        high *= 2.0
-        if high > most:
-            return math.inf
-    low = high / 2.0
-    while high - low > 1.0:
-        middle = float(round((low + high) / 2.0))
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    contraction = np.eye(iteration.problem.P) - iteration.step * iteration.mean_curvature
+    off = iteration.consensus(start.ravel()) - iteration.point
+    se = floored(unit.se, iteration.point)
+    return rounds_needed(contraction, off, se, consensus_error(start, unit.se), mixing, wanted)

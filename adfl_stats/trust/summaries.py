@@ -195,7 +195,7 @@ def _rows(
 
 
 def _row_grams(piece: Batch, X: Array, roots: Array, q: int) -> tuple[Array, Array]:
-    """Return (I kron x)' J^+ (I kron x) of every row (n, q, q), and the rows times the roots (n, P), empty for q > 1."""
+    """Return (I kron x)' J^+ (I kron x) of all rows (n, q, q), and the rows times the roots (n, P), empty for q > 1."""
     if q == 1:
         along = piece.times(X, roots)
         return np.einsum("ij,ij->i", along, along)[:, None, None], along

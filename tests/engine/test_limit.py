@@ -172,7 +172,7 @@ def test_fit_by_limit_is_fit_by_many_rounds(model):
 
 
 def test_automatic_step_keeps_the_tolerance(model):
-    by_limit, by_rounds = model.fit(solver="limit"), model.fit()
+    by_limit, by_rounds = model.fit(), model.fit(solver="rounds")
     assert by_limit.converged
     assert float(((by_limit.params - by_rounds.params) / by_rounds.bse).abs().max()) < 0.2
     np.testing.assert_allclose(by_limit.client_weights, by_rounds.client_weights, atol=0.05)
@@ -192,6 +192,34 @@ def test_limit_survives_saving(model, tmp_path):
     res = model.fit(ad.DFL(), solver="limit")
     res.save(tmp_path / "fit.npz")
     assert ad.load(tmp_path / "fit.npz").solver == "limit"
+
+
+def test_default_takes_the_limit_where_there_is_one(model):
+    assert model.fit().solver == model.fit(ad.DFL(), step=0.05, tolerance=10).solver == "limit"
+    in_rounds = [{"rounds": 20}, {"max_rounds": 5000}, {"attack": ad.attacks.SignFlip(clients=[0])}]
+    for words in in_rounds:
+        res = model.fit(ad.DFL(), tolerance=10, **words)
+        assert res.solver == "rounds"
+        assert np.isnan(res.rounds_needed)
+    assert model.fit(ad.Bridge("median")).solver == "rounds"
+
+
+@pytest.mark.parametrize("network", [None, ad.networks.directed_circle(M, 2)])
+def test_rounds_needed_are_those_that_rounds_take(network):
+    """In a Gaussian model with balanced W the mean is a linear recursion of its own, and the count exact."""
+    problem = task("gaussian", network=network)
+    model = ad.DecentralizedGLM(problem.glm.data, problem.network)
+    limit = model.fit(ad.DFL(), step=0.004, tolerance=0.05, solver="limit")
+
+    def off(rounds):
+        res = model.fit(ad.DFL(), step=0.004, rounds=rounds)
+        return float(((res.params - limit.params) / limit.bse).abs().max())
+
+    count = int(limit.rounds_needed)
+    exact = 0 if network is not None else count // 20
+    assert off(count + exact) <= 0.05 < off(count - exact - 1)
+    text = " ".join(str(limit.summary()).split())
+    assert f"would need about {float(f'{count:.2g}'):,.0f} rounds at this step" in text
 
 
 def test_medians_have_no_limit(model):

@@ -222,7 +222,7 @@ def test_a_step_too_large_is_named_beside_a_safe_one(family, step, rounds):
 @pytest.mark.parametrize("network", NETWORKS)
 def test_by_default_the_numerical_error_is_small_beside_the_standard_error(family, network):
     rows, net = Rows(family), NETWORKS[network]
-    res = rows.model(net).fit(ad.DFL())
+    res = rows.model(net).fit(ad.DFL(), solver="rounds")
     # As the step vanishes the network solves the equation with weights n_m x influence.
     weight = np.repeat(M * net.influence.to_numpy(), SIZES)
     kinds = {"gaussian": sm.families.Gaussian, "binomial": sm.families.Binomial, "poisson": sm.families.Poisson}
@@ -256,7 +256,7 @@ def test_rare_events_converge_although_their_curvature_is_far_below_its_bound():
     X = np.column_stack([np.ones(300 * M), rng.normal(size=(300 * M, 2))])
     y = (rng.random(len(X)) < special.expit(X @ [-4.0, 0.5, 0.0])).astype(float)
     data = ad.ClientData.from_arrays(X, y, np.repeat(np.arange(M), 300))
-    res = ad.DecentralizedGLM(data, NETWORKS["circle"], "binomial").fit(ad.DFL())
+    res = ad.DecentralizedGLM(data, NETWORKS["circle"], "binomial").fit(ad.DFL(), solver="rounds")
     pooled = sm.GLM(y, X, sm.families.Binomial()).fit(cov_type="HC0")
     assert y.mean() < 0.03
     assert res.converged
@@ -266,7 +266,7 @@ def test_rare_events_converge_although_their_curvature_is_far_below_its_bound():
 def test_adaptive_defaults_converge_and_find_the_abnormal_clients():
     sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=2, M=20, n=60, p=5)
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 6)).fit()
+    res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 6)).fit(solver="rounds")
     assert res.converged
     assert res.client_weights[sim.abnormal].max() < 0.1
     normal = ~np.repeat(sim.abnormal, sim.sizes)
@@ -286,7 +286,7 @@ def test_too_few_rounds_are_reported():
 def test_the_bias_of_a_large_step_is_reported():
     model = Rows().model(NETWORKS["circle"])
     with pytest.warns(ad.ConvergenceWarning, match="the step leaves a bias; pass a smaller one or step='auto'") as seen:
-        res = model.fit(ad.DFL(), step=0.3)
+        res = model.fit(ad.DFL(), step=0.3, solver="rounds")
     assert not res.converged
     assert len(seen) == 1
     assert f"{res.numerical_error['total']:.3g} standard errors" in str(seen[0].message)
@@ -295,7 +295,7 @@ def test_the_bias_of_a_large_step_is_reported():
 
 
 def test_a_small_step_without_rounds_stops_when_the_error_is_small():
-    res = Rows().model(NETWORKS["circle"]).fit(ad.DFL(), step=0.004)
+    res = Rows().model(NETWORKS["circle"]).fit(ad.DFL(), step=0.004, solver="rounds")
     assert res.converged
     assert res.step == 0.004
     assert res.rounds < 20_000
@@ -319,7 +319,7 @@ def test_the_trace_tells_how_the_run_went():
 
 
 def test_constant_and_cut_only_ever_cuts():
-    trace = Rows().model(NETWORKS["circle"]).fit(ad.DFL()).trace
+    trace = Rows().model(NETWORKS["circle"]).fit(ad.DFL(), solver="rounds").trace
     assert (np.diff(trace["round"]) > 0).all()
     assert (np.diff(trace["step"]) <= 0).all()
     assert trace["step"].iloc[-1] < trace["step"].iloc[0]
@@ -450,7 +450,7 @@ def test_balanced_steps_solve_the_plain_sum(net, plain):
         return np.linalg.solve(S, np.einsum("m,mni,mn->i", weights, X, y))
 
     for balance, wanted, other in ((True, np.ones(60), pi), (False, pi, np.ones(60))):
-        res = model.fit(ad.DFL(balance=balance), tolerance=0.01)
+        res = model.fit(ad.DFL(balance=balance), tolerance=0.01, solver="rounds")
         assert np.abs((res.params - solved(wanted)) / res.bse).max() < 0.01
         assert np.abs((res.params - solved(other)) / res.bse).max() > plain * 0.5
         assert_allclose(res.effective_clients, 60 if balance else 1 / (pi**2).sum(), rtol=1e-8)
@@ -460,7 +460,7 @@ def test_default_fit_balances_the_steps():
     net = hub_on_a_circle(30, 3)
     sim = ad.simulate.paper_linear(abnormal=0.0, corruption=None, seed=9, M=30, n=50, p=3)
     model = ad.DecentralizedGLM(ad.ClientData.from_arrays(sim.X, sim.y, sim.client), net)
-    res = model.fit()
+    res = model.fit(solver="rounds")
     assert res.method.details["balance"]
     assert res.effective_clients > 25
     assert "Steps are balanced" in res.summary().as_text()
@@ -479,7 +479,7 @@ def test_balanced_steps_win_back_the_efficiency():
         sim = ad.simulate.paper_linear(abnormal=0.0, corruption=None, seed=seed, M=60, n=50, p=10)
         model = ad.DecentralizedGLM(ad.ClientData.from_arrays(sim.X, sim.y, sim.client), net)
         for errors, balance in ((ours, True), (plain, False)):
-            res = model.fit(ad.DFL(balance=balance))
+            res = model.fit(ad.DFL(balance=balance), solver="rounds")
             errors.append(((res.client_params - sim.theta0) ** 2).sum(axis=1).mean())
         pooled.append(np.sum((np.linalg.lstsq(sim.X, sim.y)[0] - sim.theta0) ** 2))
     assert np.mean(pooled) / np.mean(ours) > 0.95

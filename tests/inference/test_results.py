@@ -97,6 +97,8 @@ def assert_identical(found, wanted):
             pd.testing.assert_series_equal(found[name], value, check_exact=True, obj=name)
         elif isinstance(value, np.ndarray):
             np.testing.assert_array_equal(found[name], value, err_msg=name, strict=True)
+        elif isinstance(value, float):
+            np.testing.assert_equal(found[name], value, err_msg=name)
         else:
             assert found[name] == value, name
 

@@ -12,7 +12,7 @@ from pandas.testing import assert_frame_equal
 
 import adfl_stats as ad
 from adfl_stats.cli import main as cli
-from adfl_stats.cli.efficiency import judged
+from adfl_stats.simulate.acceptance import judged
 from adfl_stats.simulate import study
 
 SIZES = {"M": 30, "n": 60, "p": 5}
@@ -333,7 +333,7 @@ def test_command_line(tmp_path, capsys):
         ("--replicates 0", "replicates is 0; it must be at least 1"),
         ("--jobs 0", "jobs is 0; it must be at least 1"),
         ("--seed -1", "seed is -1; it must be at least 0"),
-        ("--solver newton", "solver is 'newton'; choose one of 'rounds', 'limit'"),
+        ("--solver newton", "solver is 'newton'; choose one of 'auto', 'rounds', 'limit'"),
     ],
 )
 def test_bad_options(capsys, options, message):

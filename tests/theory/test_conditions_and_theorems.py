@@ -173,7 +173,7 @@ def test_estimate_stands_in_with_its_own_error(res, start):
 
 
 def test_contraction_follows_the_phases_of_a_run(sim, unbalanced):
-    res = linear_fit(sim, unbalanced, ad.ADFL(lam="cv", balance=True))
+    res = linear_fit(sim, unbalanced, ad.ADFL(lam="cv", balance=True), solver="rounds")
     found = Constants.of(res.record, None, sim.abnormal, sim.theta0)
     assert found.preconditioned
     trace = res.trace[res.trace["run"] == res.trace["run"].max()]

@@ -235,7 +235,7 @@ def test_trace_factor_of_fits_that_cut_the_step(family):
     """The last phase has one line; an earlier one shows the factor at its own, larger step."""
     sim, net = simulated(family, sizes=[80] * 40, p=4), ad.networks.erdos_renyi(40, 0.3, seed=2)
     model = model_of(sim, net)
-    res = model.fit(ad.DFL(), tolerance=0.02)
+    res = model.fit(ad.DFL(), tolerance=0.02, solver="rounds")
     rates = model.rates(res)
     last = res.trace[res.trace["step"] == res.step]
     assert len(last) < 3
@@ -405,8 +405,8 @@ def test_repairs_are_what_the_repaired_network_gets():
     assert f"{' or '.join(cures)} would cure that" in text
     best = table.loc[cures, "exchanges"].idxmin()
     assert f"Of the changes that cure the imbalance, {best} needs the fewest exchanges" in text
-    balanced = model_of(sim, net).fit(ad.DFL(balance=True))
-    assert 0.5 < table.loc["fit(ad.DFL(balance=True)) without step", "rounds"] / balanced.rounds < 2.0
+    balanced = model_of(sim, net).fit(ad.DFL(balance=True), solver="rounds")
+    assert 0.5 < table.loc["fit(ad.DFL(balance=True)) in rounds", "rounds"] / balanced.rounds < 2.0
 
 
 def test_repairs_that_edges_do_not_allow_say_why():
@@ -420,7 +420,7 @@ def test_repairs_that_edges_do_not_allow_say_why():
 def test_cutting_the_step_is_foreseen():
     model = model_of(simulated(sizes=[50] * 40, p=5), ad.networks.directed_circle(40, 5))
     (table,) = model.advise().tables.values()
-    foreseen, needed = table.loc["fit(method) without step", "rounds"], model.fit(ad.DFL()).rounds
+    foreseen, needed = table.loc["fit(method) in rounds", "rounds"], model.fit(ad.DFL(), solver="rounds").rounds
     assert 0.5 < foreseen / needed < 2.0
 
 
