@@ -15,6 +15,7 @@ from adfl_stats import _kernels
 from adfl_stats._algebra import inverse
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array
+from adfl_stats.engine.transport import LOCAL, Transport
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.objective import Objective
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
@@ -74,10 +75,20 @@ class Problem:
         pooled estimate, or every client counts once, as printed in the paper (equal sizes: the same).
     threads : int
         Threads of the kernel; they never change a bit of the result.
+    transport : Transport
+        By which sums over clients become those over all of them.
     """
 
-    def __init__(self, objective: Objective, network: Network, weighting: str = "sample", threads: int = 1) -> None:
+    def __init__(
+        self,
+        objective: Objective,
+        network: Network,
+        weighting: str = "sample",
+        threads: int = 1,
+        transport: Transport = LOCAL,
+    ) -> None:
         self.objective, self.network, self.weighting, self.threads = objective, network, weighting, threads
+        self.transport = transport
         self.M, self.P = objective.M, objective.P
         self.sizes = np.ones(self.M) if weighting == "client" else objective.totals / objective.totals.mean()
         self._coordinates: tuple[Array, Array] | None = None
@@ -124,6 +135,15 @@ class Problem:
     def influence(self) -> Array:
         """M pi_m: how much of a client's step ends up in the network's consensus, 1 on balanced W."""
         return self.M * self.network.influence.to_numpy()
+
+    def mean(self, theta: Array) -> Array:
+        """Return the mean over all clients of theta (M, ...)."""
+        return self.transport.total(lambda at: theta[at].sum(axis=0)) / self.M
+
+    def consensus(self, theta: Array) -> Array:
+        """Return sum_m pi_m theta_m of theta (M, ...): what the network agrees on in the long run."""
+        pi = self.influence / self.M
+        return self.transport.total(lambda at: np.tensordot(pi[at], theta[at], axes=1))
 
     def steps(self, weights: Array, *, balance: bool = False, shares: Array | None = None) -> ClientSteps:
         """Return what a step of one means for each client with trust omega_m.

@@ -10,9 +10,9 @@ import pandas as pd
 
 from adfl_stats import _kernels
 from adfl_stats._types import Array, Mask
-from adfl_stats.data.batches import MATRIX_ENTRIES, batches, row_blocks, row_clients
+from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, batches, row_blocks, row_clients
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.losses.client_sums import column_sizes
+from adfl_stats.losses.client_sums import column_sizes, linear_predictors, weighted_curvature
 from adfl_stats.losses.evaluation import curvature_matrices
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.robust_scale import robust_regression
@@ -107,6 +107,35 @@ class GLM:
                 yield clients, gram[0][clients, :, : self.P]
         else:
             yield from curvature_matrices(self.data, self.family, theta, expected=expected)
+
+    def weighted_curvatures(self, theta: Array, shares: Array) -> Array:
+        """Return sum_m shares_mr H_m(theta) at theta (P,) for R sets of shares (M, R), as (R, P, P).
+
+        A client whose curvature overflows adds nothing: it has no share, or its gradient tells.
+        """
+        if shares.shape[1] == 1 and self.gram() is None:
+            return self._pooled_curvature(theta, shares[:, 0])[None]
+        out = np.zeros((shares.shape[1], self.P, self.P))
+        for clients, matrices in self.curvature(theta):
+            finite = np.where(np.isfinite(matrices), matrices, 0.0)
+            out += np.einsum("mr,mij->rij", shares[clients], finite, optimize=True)
+        return out
+
+    def _pooled_curvature(self, theta: Array, shares: Array) -> Array:
+        """Return sum_m shares_m H_m(theta) in one pass over the rows of the clients that have a share."""
+        data, out = self.data, np.zeros((self.P, self.P))
+        for batch in batches(data, 1):
+            share = batch.spread(shares[batch.clients] / data.totals[batch.clients])
+            if not share.any():
+                continue
+            # A slice of all rows is no copy.
+            rows = batch.rows if share.all() else batch.rows.start + np.flatnonzero(share)
+            eta, weight = linear_predictors(data, self.family, theta[None], rows)[0], share[share != 0.0]
+            pool = Batch(slice(0, 1), slice(0, len(weight)), np.array([len(weight)]))
+            curvature = self.family.curvature(eta, data.y[rows])
+            found = weighted_curvature(pool, data.X[rows], curvature, weight * data.weights_of(rows))[0]
+            out += np.where(np.isfinite(found), found, 0.0)
+        return out
 
     def curvature_bounds(self, theta: Array) -> Iterator[tuple[slice, Array]]:
         """Yield some clients and a bound on their mean curvature along a run from theta (P,), (C, p, p)."""
