@@ -1,63 +1,39 @@
 """The limit theta(infinity) of the iteration, solved for directly; several runs at once.
 
-With F = diag(factors), Q the coordinates of the run (the identity for the paper's recursion) and g the
-clients' gradients, weighted DFL, equation (4.1), rests where a round moves nothing. Newton's method asks
-in every step for the solution of
-
-    (I - A) x = move,   A = (I - step F Q H)(W kron I),
-
-with H = blockdiag(H_m) the clients' curvature at a common point. A is nearly the identity where the
-clients agree, which makes plain rounds slow; GMRES is told so by a preconditioner and needs a few dozen
-passes over the data whatever the step. Nothing here has M P columns, and runs that differ in weights and
-start share every pass.
+Weighted DFL, equation (4.1), rests where a round moves nothing. Newton's method asks in every step for the solution
+of (I - A) x = move, with A the linear form of a round (see ``linearised.py``).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse import csgraph
-from scipy.sparse import linalg as iterative
 
-from adfl_stats import _kernels
 from adfl_stats._types import Array
-from adfl_stats.data.batches import row_blocks
+from adfl_stats.engine.linearised import Iteration
 from adfl_stats.engine.numerical_error import numerical_error, yardstick
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.rounds import Plan, Run, iterate, safe_step
 from adfl_stats.engine.rounds_needed import rounds_to_limit
 from adfl_stats.errors import ConvergenceWarning
-from adfl_stats.losses.client_sums import linear_predictor
-from adfl_stats.losses.evaluation import curvature_matrices
 
-__all__ = [
-    "Limits",
-    "after_rounds",
-    "curvature_products",
-    "gmres",
-    "limit_preconditioner",
-    "limits",
-    "network_solver",
-    "settle",
-]
+__all__ = ["Limits", "limits", "settle"]
 
 
-# Up to this many clients the network is inverted as a dense matrix.
-DENSE = 300
-# A sparse factorisation of the network is taken where its envelope has at most this many entries.
-MOST_ENTRIES = 2e6
-GMRES_ROOM = 80
-# Newton's steps, how far each linear system is solved, and when a step no longer matters.
+# Newton's steps; a dozen suffice where there is a limit.
 MOST_STEPS = 40
-INNER = 1e-6
+# How far each linear system is solved: a tenth of what the step before left, within these bounds (the forcing terms of
+# Eisenstat & Walker 1996, for a derivative that is kept while it is good).
+INNER, OUTER = 1e-6, 1e-2
+# A step this small beside the estimates is the last; the error left is a hundredth of it, or less.
 SMALL = 1e-11
 # With a derivative this poor (residual left after a Newton step) the next one takes it anew.
 STALE = 0.05
+# A shorter share of a Newton step than this is given up.
+SHORTEST = 1e-4
 
 
 @dataclass(frozen=True)
@@ -86,17 +62,19 @@ def settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, la
     """Carry weighted DFL, equation (4.1), from `start` (M, P) to where the plan wants it, by its solver."""
     if plan.solver == "rounds":
         return iterate(problem, start, steps, plan, label=label)
-    metric = None
+    metric, bound = None, None
     if plan.step is None:
-        metric, curvatures = problem.coordinates(start.mean(axis=0), steps.weights)
+        metric, curvatures = problem.coordinates(problem.mean(start), steps.weights)
         step = safe_step(steps.factors, curvatures)
+        bound = curvatures if problem.glm.family.has_global_bound else None
     else:
         step = plan.step
     run = Run(np.array(start, dtype=np.float64), step)
+    runs, theta = Iteration(problem, [steps], step, metric), np.tile(problem.mean(start), (problem.M, 1, 1))
     # The error falls with the step, so a second or third step is the last.
     for _ in range(8):
         with np.errstate(over="ignore", invalid="ignore"):
-            found = limits(problem, run.theta[:, None], [steps], step, metric)
+            found = fixed_points(runs, theta, bound)
         if not found.reached:
             if plan.solver == "limit":
                 warnings.warn(
@@ -113,7 +91,11 @@ def settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, la
         error = numerical_error(problem, run.theta, steps.totals, unit).total
         if metric is None or error <= plan.tolerance:
             break
-        step *= float(np.clip(0.7 * plan.tolerance / error, 1e-3, 0.5))
+        shorter = float(np.clip(0.7 * plan.tolerance / error, 1e-3, 0.5))
+        step *= shorter
+        # To first order the clients' distances from their consensus are proportional to the step.
+        centre = problem.consensus(found.theta)
+        runs, theta = runs.at(step), centre + shorter * (found.theta - centre)
     if plan.final:
         run.needed = rounds_to_limit(problem, run.theta, run.step, metric, unit, plan.tolerance)
     return run
@@ -141,210 +123,75 @@ def limits(
     metric : ndarray (p, p), optional
         The coordinates of the runs, as `Problem.coordinates` returns them.
     """
-    task = _Runs(problem, steps, step, metric)
-    unit = problem.glm.coefficient_sizes
-    theta = np.repeat(start.mean(axis=0)[None], problem.M, axis=0)
-    move = task.move(theta)
-    moved = [float(np.abs(move).max())]
-    refresh = True
+    common = np.repeat(problem.mean(start)[None], problem.M, axis=0)
+    return fixed_points(Iteration(problem, steps, step, metric), common)
+
+
+def fixed_points(runs: Iteration, theta: Array, bound: Array | None = None) -> Limits:
+    """Return where the rounds of some runs rest, by Newton's method from theta (M, R, P).
+
+    Parameters
+    ----------
+    runs : Iteration
+        Its curvature, if it has one, serves for as long as it is good.
+    bound : ndarray (M,), optional
+        A bound on the clients' curvature wherever it is taken, by which rounds are known to be stable.
+    """
+    unit, quadratic = runs.problem.glm.coefficient_sizes, runs.problem.glm.quadratic
+    move = runs.move(theta)
+    moved, inner = [float(np.abs(move).max())], INNER if quadratic else OUTER
+    refresh = runs.curvature is None
     for _ in range(MOST_STEPS):
         if refresh:
-            task.linearise(theta.mean(axis=(0, 1)))
-        change = task.solve(move)
+            runs.linearise(_points(runs.problem, theta))
+        change = runs.solve(move, inner)
         share, before = 1.0, np.abs(move).max(axis=(0, 2))
         while True:
             trial = theta + share * change
-            next_move = task.move(trial)
+            next_move = runs.move(trial)
             after = np.abs(next_move).max(axis=(0, 2))
-            if np.isfinite(after).all() and (after <= (1.0 - 0.25 * share) * before + task.rounding(trial)).all():
+            if np.isfinite(after).all() and (after <= (1.0 - 0.25 * share) * before + _rounding(trial)).all():
                 break
             share /= 2.0
-            if share < 1e-4:
-                return Limits(theta, False, task.passes, moved)
+            if share < SHORTEST:
+                return Limits(theta, False, runs.passes, moved)
         theta, move = trial, next_move
         moved.append(float(after.max()))
         size = share * float(np.abs(change * unit).max())
-        if size <= SMALL * (1.0 + float(np.abs(theta * unit).max())) or (after <= task.rounding(theta)).all():
-            return Limits(theta, task.stable(), task.passes, moved)
-        refresh = not problem.glm.quadratic and bool((after > STALE * before).any())
-    return Limits(theta, False, task.passes, moved)
+        if size <= SMALL * (1.0 + float(np.abs(theta * unit).max())) or (after <= _rounding(theta)).all():
+            return Limits(theta, _stable(runs, bound), runs.passes, moved)
+        left = float((after / before).max())
+        refresh = not quadratic and left > STALE
+        inner = INNER if quadratic else float(np.clip(0.1 * left, INNER, OUTER))
+    return Limits(theta, False, runs.passes, moved)
 
 
-class _Runs:
-    """R runs that share data and network: their rounds, and the linear system of a Newton step."""
-
-    def __init__(self, problem: Problem, steps: Sequence[ClientSteps], step: float, metric: Array | None) -> None:
-        self.problem, self.step, self.metric = problem, step, metric
-        self.factors = np.stack([one.factors for one in steps], axis=1)
-        self.totals = np.stack([one.totals for one in steps], axis=1)
-        self.loss = problem.glm.loss(metric)
-        self.passes = 0
-
-    def linearise(self, point: Array) -> None:
-        """Take the clients' curvature at a common point (P,)."""
-        self.products, mean, self.traces = curvature_products(self.problem, point, self.metric, self.totals)
-        self.preconditioner = limit_preconditioner(self.problem, self.step * mean)
-        self.shape = (self.problem.M, *mean.shape[:2])
-
-    def round(self, theta: Array, loss: _kernels.Loss) -> Array:
-        self.passes += 1
-        return after_rounds(self.problem, loss, theta, self.step * self.factors)
-
-    def move(self, theta: Array) -> Array:
-        """Return what one round of the iteration itself changes."""
-        return self.round(theta, self.loss) - theta
-
-    def rounding(self, theta: Array) -> float:
-        """Return the size of a move that is only rounding."""
-        return 8.0 * float(np.finfo(np.float64).eps) * (1.0 + float(np.abs(theta).max()))
-
-    def stable(self) -> bool:
-        """Return whether rounds come back to the fixed point from nearby.
-
-        They do where no client's step exceeds 2 over its curvature, for which its trace is a bound; else
-        some rounds of the linear form tell.
-        """
-        if self.step * float(np.max(self.factors.max(axis=1) * self.traces)) <= 2.0:
-            return True
-        x = np.random.default_rng(0).normal(size=self.shape)
-        sizes = []
-        for _ in range(3):
-            for _ in range(20):
-                x = self.round(x, self.products)
-            sizes.append(float(np.abs(x).max()))
-        return sizes[2] <= sizes[1]
-
-    def solve(self, move: Array) -> Array:
-        """Solve (I - A) x = move for all runs at once."""
-
-        def system(x: Array) -> Array:
-            x = x.reshape(self.shape)
-            out: Array = (x - self.round(x, self.products)).ravel()
-            return out
-
-        def precondition(r: Array) -> Array:
-            return self.preconditioner(r.reshape(self.shape)).ravel()
-
-        return gmres(system, move.ravel(), precondition, INNER).reshape(self.shape)
+def _points(problem: Problem, theta: Array) -> Array:
+    """Return where the clients' gradients are taken in a round from theta (M, R, P), in the mean over the runs."""
+    centre: Array = theta.mean(axis=1)
+    if (centre == centre[0]).all():
+        return np.asarray(centre[0])
+    return np.asarray(problem.network.W @ centre)
 
 
-def after_rounds(problem: Problem, loss: _kernels.Loss, theta: Array, steps: Array, rounds: int = 1) -> Array:
-    """Return theta (M, R, P) after some rounds with steps (M, R); theta itself stays as it is."""
-    state = np.array(theta, dtype=np.float64, order="C")
-    R = state.shape[1]
-    moved, bounds = np.empty((rounds, R)), np.full(R, np.inf)
-    _kernels.rounds(problem.mixing, loss, state, np.ascontiguousarray(steps), rounds, moved, bounds, problem.threads)
-    return state
+def _rounding(theta: Array) -> float:
+    """Return the size of a move that is only rounding: a few units in the last place."""
+    return 8.0 * float(np.finfo(np.float64).eps) * (1.0 + float(np.abs(theta).max()))
 
 
-def limit_preconditioner(problem: Problem, mean: Array) -> Callable[[Array], Array]:
-    """Return an approximate inverse of I - A for states (M, R, P).
+def _stable(runs: Iteration, bound: Array | None) -> bool:
+    """Return whether rounds come back to the fixed point from nearby.
 
-    Parameters
-    ----------
-    mean : ndarray (R, P, P)
-        The runs' mean curvature, times the step. On the consensus I - A is about this; on the disagreement it is about
-        I - c W, which is inverted where the network allows.
+    They do where no client's step exceeds 2 over its curvature, which its trace bounds; else 60 rounds of the linear
+    form from a random start tell, by whether the last 20 of them still grow.
     """
-    pi = problem.influence / problem.M
-    try:
-        inverse = np.linalg.inv(mean)
-    except np.linalg.LinAlgError:
-        # A coefficient that no trusted client's rows identify.
-        inverse = np.linalg.pinv(mean)
-    typical = float(np.trace(mean.mean(axis=0))) / problem.P
-    network = network_solver(problem, 1.0 - min(typical, 0.5))
-
-    def apply(r: Array) -> Array:
-        agreed = np.tensordot(pi, r, axes=1)
-        rest = r - agreed
-        if network is not None:
-            rest = network(rest.reshape(len(rest), -1)).reshape(r.shape)
-            rest = rest - np.tensordot(pi, rest, axes=1)
-        out: Array = rest + np.einsum("rij,rj->ri", inverse, agreed)
-        return out
-
-    return apply
-
-
-def curvature_products(
-    problem: Problem, point: Array, metric: Array | None, totals: Array
-) -> tuple[_kernels.Loss, Array, Array]:
-    """Return losses whose gradients are products with the clients' curvature, with its means and traces.
-
-    Parameters
-    ----------
-    point : ndarray (P,)
-        Where the curvature is taken.
-    totals : ndarray (M, R)
-        The runs' total weights v_m.
-
-    Returns
-    -------
-    products : Loss
-        Its gradient at x is Q H_m x.
-    mean : ndarray (R, P, P)
-        M^-1 sum_m v_m Q H_m for each run.
-    traces : ndarray (M,)
-        The traces of Q H_m.
-    """
-    M, P, data, outputs = problem.M, problem.P, problem.glm.data, problem.glm.family.outputs
-    if (gram := problem.glm.gram(metric)) is not None:
-        S = gram[0]
-        mean = np.einsum("mr,mij->rij", totals / M, S[:, :, :P], optimize=True)
-        return _kernels.GramLoss(S, np.zeros((M, P)), metric is None), mean, np.einsum("mii->m", S[:, :, :P])
-    full = None if metric is None else np.kron(np.eye(outputs), metric)
-    # A client's matrix costs P^2 a product, its rows n_m p: take the smaller; many classes need the matrix.
-    by_matrix = outputs > 1 or problem.glm.p <= data.n_rows / M
-    stacked = np.zeros((M, P, -(-P // 4) * 4)) if by_matrix else None
-    mean, traces = np.zeros((totals.shape[1], P, P)), np.empty(M)
-    for clients, matrices in curvature_matrices(data, problem.glm.family, point):
-        seen = matrices if full is None else full @ matrices
-        mean += np.einsum("mr,mij->rij", totals[clients] / M, seen, optimize=True)
-        traces[clients] = np.einsum("mii->m", seen)
-        if stacked is not None:
-            stacked[clients, :, :P] = seen
-    if stacked is not None:
-        return _kernels.GramLoss(stacked, np.zeros((M, P)), metric is None), mean, traces
-    # Half the squared error without a response: its gradient is the product with the curvature.
-    nothing, curvature = np.zeros(data.n_rows), np.empty(data.n_rows)
-    for rows in row_blocks(data):
-        eta = linear_predictor(data, problem.glm.family, point, rows)
-        curvature[rows] = problem.glm.family.curvature(eta, data.y[rows]) * data.weights_of(rows)
-    products = _kernels.RowLoss(data.X, nothing, data.offsets, data.totals, 0, row_weights=curvature, metric=metric)
-    return products, mean, traces
-
-
-def network_solver(problem: Problem, c: float) -> Callable[[NDArray], NDArray] | None:
-    """Return x -> (I - c W)^-1 x for x (M, k); None where that costs more than it brings."""
-    W, M = problem.network.W, problem.M
-    if M <= DENSE:
-        inverse = np.linalg.inv(np.eye(M) - c * W.toarray())
-        return lambda x: inverse @ x
-    if M > 1000:
-        order = csgraph.reverse_cuthill_mckee(sparse.csr_array(W + W.T), symmetric_mode=True)
-        place = np.argsort(order)
-        rows = np.repeat(np.arange(M), np.diff(W.indptr))
-        if float(np.abs(place[rows] - place[W.indices]).max()) * M > MOST_ENTRIES:
-            return None
-    factors = iterative.splu(sparse.csc_array(sparse.eye_array(M) - c * W))
-
-    def apply(x: NDArray) -> NDArray:
-        if np.iscomplexobj(x):
-            return np.asarray(factors.solve(x.real.copy()) + 1j * factors.solve(x.imag.copy()))
-        return np.asarray(factors.solve(np.ascontiguousarray(x)))
-
-    return apply
-
-
-def gmres(
-    system: Callable[[NDArray], NDArray], b: NDArray, preconditioner: Callable[[NDArray], NDArray], rtol: float
-) -> NDArray:
-    """Solve a linear system, or come as near as restarts allow."""
-    if not b.any():
-        return np.zeros_like(b)
-    n, kind = len(b), b.dtype
-    operator = iterative.LinearOperator((n, n), matvec=system, dtype=kind)
-    before = iterative.LinearOperator((n, n), matvec=preconditioner, dtype=kind)
-    x: NDArray = iterative.gmres(operator, b, rtol=rtol, atol=0.0, restart=min(GMRES_ROOM, n), maxiter=25, M=before)[0]
-    return x
+    curvature = runs.linear.traces if bound is None else np.minimum(bound, runs.linear.traces)
+    if runs.step * float(np.max(runs.factors.max(axis=1) * curvature)) <= 2.0:
+        return True
+    x = np.random.default_rng(0).normal(size=(*runs.factors.shape, runs.problem.P))
+    sizes = []
+    for _ in range(3):
+        for _ in range(20):
+            x = runs.apply(x)
+        sizes.append(float(np.abs(x).max()))
+    return sizes[2] <= sizes[1]

@@ -19,6 +19,7 @@ from adfl_stats.losses.client_sums import (
     linear_predictors,
     meat,
     moments,
+    own_predictor,
     scaled,
     score_statistic,
     weighted_curvature,
@@ -251,16 +252,17 @@ def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) ->
 def curvature_matrices(
     data: ClientData, family: Family, theta: Array, *, bound: bool = False, expected: bool = False
 ) -> Iterator[tuple[slice, Array]]:
-    """Yield some clients and their mean curvature X'BX / total at theta, (C, P, P).
+    """Yield some clients and their mean curvature X'BX / total at theta (P,), or at their rows of theta (M, P).
 
-    With `expected`, B is the information. With `bound`, B bounds the curvature along a run from theta, and the
-    matrices are (C, p, p).
+    With `expected`, B is the information. With `bound`, B bounds the curvature along a run from theta. The matrices are
+    (C, P, P), with `bound` (C, p, p).
     """
-    for pieces in whole_clients(data, data.X.shape[1] if bound else len(theta)):
-        total = np.zeros(())
+    thetas = np.atleast_2d(theta)
+    for pieces in whole_clients(data, data.X.shape[1] if bound else thetas.shape[1]):
+        total, own = np.zeros(()), thetas if len(thetas) == 1 else thetas[pieces[0].clients]
         for piece in pieces:
             rows = piece.rows
-            eta, y = linear_predictor(data, family, theta, rows), data.y[rows]
+            eta, y = own_predictor(data, family, own, piece), data.y[rows]
             if expected:
                 found = family.information(eta)
             else:

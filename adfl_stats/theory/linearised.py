@@ -1,31 +1,19 @@
-"""The iteration near its limit, as a linear operator on the stacked estimates.
+"""The iteration near its limit as a linear operator on stacked vectors (M P,), with its consensus modes.
 
-With F = diag(factors), H = blockdiag(H_m) the clients' curvature at a common point and Q the coordinates
-of the run (the identity for the paper's recursion), weighted DFL, equation (4.1), is to first order
-
-    theta -> A theta + const,   A = (I - step F Q H)(W kron I).
-
-Its fixed point lies (I - A)^-1 (-step F Q g) away from the common point at which the clients have the
-gradients g; for the Gaussian family that is exact. Nothing here has M P columns: products with A go
-through the kernel.
+The operator itself, A = (I - step F Q H)(W kron I), is that of ``engine/linearised.py`` with one run.
 """
 
 from __future__ import annotations
+
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from adfl_stats import _kernels
 from adfl_stats._types import Array
-from adfl_stats.engine.limit import (
-    after_rounds,
-    curvature_products,
-    gmres,
-    limit_preconditioner,
-    limits,
-    network_solver,
-)
+from adfl_stats.engine.limit import limits
+from adfl_stats.engine.linearised import Iteration, gmres, network_solver
 from adfl_stats.engine.problem import ClientSteps, Problem
 
 __all__ = ["Linearised"]
@@ -56,16 +44,19 @@ class Linearised:
     def __init__(
         self, problem: Problem, steps: ClientSteps, point: Array, step: float, metric: Array | None = None
     ) -> None:
-        self.problem, self.steps, self.point, self.step, self.metric = problem, steps, point, step, metric
-        self._products, mean, _ = curvature_products(problem, point, metric, steps.totals[:, None])
-        self.mean_curvature = mean[0]
-        self._loss = problem.glm.loss(metric)
-        self.pi = problem.influence / problem.M
+        self.problem, self.steps, self.point, self.metric = problem, steps, point, metric
+        self._runs = Iteration(problem, [steps], step, metric)
+        self.mean_curvature = self._runs.linearise(point).mean[0]
+
+    @property
+    def step(self) -> float:
+        """The learning rate alpha."""
+        return self._runs.step
 
     def at(self, step: float) -> Linearised:
         """Return the same iteration at another step."""
-        other = object.__new__(Linearised)
-        other.__dict__ = {**self.__dict__, "step": step}
+        other = copy(self)
+        other._runs = self._runs.at(step)
         return other
 
     @property
@@ -76,34 +67,31 @@ class Linearised:
     def apply(self, x: NDArray) -> NDArray:
         """Return A x for a stacked vector (M P,), real or complex."""
         if np.iscomplexobj(x):
-            return self._round(np.stack([x.real, x.imag]), self._products).T @ np.array([1.0, 1.0j])
-        return self._round(x[None], self._products)[0]
+            return self._images(np.stack([x.real, x.imag])).T @ np.array([1.0, 1.0j])
+        return self._images(x[None])[0]
+
+    def _images(self, vectors: Array) -> Array:
+        """Return A times each row of `vectors` (R, M P), as rows."""
+        M, R = self.problem.M, len(vectors)
+        return self._runs.apply(vectors.reshape(R, M, -1).transpose(1, 0, 2)).transpose(1, 0, 2).reshape(R, -1)
 
     def move(self, theta: Array) -> Array:
         """Return how a round of the iteration itself, not of its linear form, moves theta (M, P)."""
-        return self.advance(theta, 1) - theta
+        return self._runs.move(theta[:, None])[:, 0]
 
     def advance(self, theta: Array, rounds: int) -> Array:
         """Return theta (M, P) after some rounds of the iteration itself."""
-        return self._round(theta.reshape(1, -1), self._loss, rounds).reshape(theta.shape)
-
-    def _round(self, runs: Array, loss: _kernels.Loss, rounds: int = 1) -> Array:
-        """Do `rounds` rounds for each row of `runs` (R, M P)."""
-        M, R = self.problem.M, len(runs)
-        steps = np.tile((self.step * self.steps.factors)[:, None], (1, R))
-        state = after_rounds(self.problem, loss, runs.reshape(R, M, -1).transpose(1, 0, 2), steps, rounds)
-        return state.transpose(1, 0, 2).reshape(R, -1)
+        return self._runs.advance(theta[:, None], rounds)[:, 0]
 
     def dense(self) -> Array:
         """Return A as a matrix; for small problems only."""
-        return self._round(np.eye(self.size), self._products).T
+        return self._images(np.eye(self.size)).T
 
     # ---- the consensus and what is left of it ----------------------------------------------------
 
     def consensus(self, x: NDArray) -> NDArray:
         """Return sum_m pi_m x_m (P,): the part of x that the network agrees on in the long run."""
-        out: NDArray = self.pi @ x.reshape(self.problem.M, -1)
-        return out
+        return self.problem.consensus(x.reshape(self.problem.M, -1))
 
     def common(self, u: NDArray) -> NDArray:
         """Return the stacked vector in which every client has u (P,)."""
@@ -116,17 +104,8 @@ class Linearised:
     # ---- the limit -------------------------------------------------------------------------------
 
     def solve(self, b: Array, rtol: float = 1e-10) -> tuple[Array, float]:
-        """Solve (I - A) x = b; return x and the relative residual.
-
-        GMRES with a preconditioner for the consensus: A is nearly I there, which is what makes plain
-        rounds slow. Slowly mixing networks of small envelope add one for the disagreement.
-        """
-        preconditioner = limit_preconditioner(self.problem, self.step * self.mean_curvature[None])
-
-        def precondition(r: Array) -> Array:
-            return preconditioner(r.reshape(self.problem.M, 1, -1)).ravel()
-
-        x = gmres(lambda x: x - self.apply(x), b, precondition, rtol)
+        """Solve (I - A) x = b; return x and the relative residual."""
+        x = self._runs.solve(b.reshape(self.problem.M, 1, -1), rtol).ravel()
         size = float(np.linalg.norm(b))
         return x, float(np.linalg.norm(b - x + self.apply(x))) / size if size else 0.0
 

@@ -6,7 +6,8 @@ from scipy import sparse
 
 import adfl_stats as ad
 from adfl_stats import _kernels
-from adfl_stats.engine.limit import limit_preconditioner, limits
+from adfl_stats.engine.limit import limits
+from adfl_stats.engine.linearised import limit_preconditioner
 from adfl_stats.engine.problem import Problem
 from adfl_stats.errors import ConvergenceWarning, DivergenceError
 from adfl_stats.losses.families import Family

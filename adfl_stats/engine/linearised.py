@@ -1,0 +1,262 @@
+"""Weighted DFL, equation (4.1), as a map of the stacked estimates, and its linear form; several runs at once.
+
+With F = diag(factors), Q the coordinates of the run (the identity for the paper's recursion) and H = blockdiag(H_m)
+the clients' curvature, a round is to first order
+
+    theta -> A theta + const,   A = (I - step F Q H)(W kron I).
+
+Its fixed point lies (I - A)^-1 (-step F Q g) away from a common point at which the clients have the gradients g;
+for the Gaussian family that is exact. A is nearly the identity where the clients agree, which makes plain rounds slow;
+GMRES with a preconditioner for that needs a few dozen passes over the data whatever the step. Nothing here has M P
+columns: products with A go through the kernel, and runs that differ in weights share every pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import csgraph
+from scipy.sparse import linalg as iterative
+
+from adfl_stats import _kernels
+from adfl_stats._types import Array
+from adfl_stats.data.batches import batches
+from adfl_stats.engine.problem import ClientSteps, Problem
+from adfl_stats.losses.client_sums import own_predictor
+from adfl_stats.losses.evaluation import curvature_matrices
+
+__all__ = ["Curvature", "Iteration", "curvature_at", "gmres", "limit_preconditioner", "network_solver"]
+
+
+# Up to this many clients the network is inverted as a dense matrix: a few milliseconds.
+DENSE = 300
+# Up to this many clients a sparse factorisation is tried whatever its fill, which is at most M^2 entries.
+SPARSE = 1000
+# Beyond, it is taken where the envelope has at most this many entries (16 MB).
+MOST_ENTRIES = 2e6
+# Vectors between restarts of GMRES, and restarts; the preconditioned systems here need 5 to 40 vectors.
+GMRES_ROOM, GMRES_RESTARTS = 80, 25
+# The disagreement's part of the preconditioner is (I - c W)^-1 with c of at least this much.
+LEAST_MEMORY = 0.5
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """The clients' curvature, in the coordinates of a run.
+
+    Attributes
+    ----------
+    products : Loss
+        Its gradient at x is Q H_m x.
+    mean : ndarray (R, P, P)
+        M^-1 sum_m v_m Q H_m for each run, with the total weights v_m.
+    traces : ndarray (M,)
+        The traces of Q H_m.
+    """
+
+    products: _kernels.Loss
+    mean: Array
+    traces: Array
+
+
+class Iteration:
+    """R runs of weighted DFL that share data and network; `linearise` comes before what asks for A.
+
+    Parameters
+    ----------
+    problem : Problem
+        Data, network and family.
+    steps : sequence of R ClientSteps
+        The runs' trust and steps.
+    step : float
+        The learning rate alpha.
+    metric : ndarray (p, p), optional
+        The coordinates of the runs, as `Problem.coordinates` returns them.
+
+    Attributes
+    ----------
+    passes : int
+        Passes over the data so far, each for all runs together.
+    """
+
+    def __init__(
+        self, problem: Problem, steps: Sequence[ClientSteps], step: float, metric: Array | None = None
+    ) -> None:
+        self.problem, self.step, self.metric, self.passes = problem, step, metric, 0
+        self.factors = np.stack([one.factors for one in steps], axis=1)
+        self.totals = np.stack([one.totals for one in steps], axis=1)
+        self.loss = problem.glm.loss(metric)
+        self.curvature: Curvature | None = None
+        self._preconditioner: Callable[[Array], Array] | None = None
+
+    def at(self, step: float) -> Iteration:
+        """Return the same runs at another step, with the same curvature."""
+        other = copy(self)
+        other.step, other.passes, other._preconditioner = step, 0, None
+        return other
+
+    def linearise(self, points: Array) -> Curvature:
+        """Take the clients' curvature at a common point (P,), or each at its own of points (M, P)."""
+        self.curvature, self._preconditioner = curvature_at(self.problem, points, self.metric, self.totals), None
+        return self.curvature
+
+    @property
+    def linear(self) -> Curvature:
+        """The curvature in use."""
+        if self.curvature is None:
+            raise RuntimeError("linearise the iteration at a point first")
+        return self.curvature
+
+    def advance(self, theta: Array, rounds: int = 1) -> Array:
+        """Return theta (M, R, P) after some rounds."""
+        return self._rounds(theta, self.loss, rounds)
+
+    def move(self, theta: Array) -> Array:
+        """Return what one round changes."""
+        return self.advance(theta) - theta
+
+    def apply(self, x: Array) -> Array:
+        """Return A x for x (M, R, P); a single run serves any number of columns R."""
+        return self._rounds(x, self.linear.products)
+
+    def solve(self, b: Array, rtol: float) -> Array:
+        """Solve (I - A) x = b for b (M, R, P), all runs at once."""
+        if self._preconditioner is None:
+            self._preconditioner = limit_preconditioner(self.problem, self.step * self.linear.mean)
+        inverse, shape = self._preconditioner, b.shape
+
+        def system(x: Array) -> Array:
+            out: Array = x - self.apply(x.reshape(shape)).ravel()
+            return out
+
+        return gmres(system, b.ravel(), lambda r: inverse(r.reshape(shape)).ravel(), rtol).reshape(shape)
+
+    def _rounds(self, theta: Array, loss: _kernels.Loss, rounds: int = 1) -> Array:
+        state = np.array(theta, dtype=np.float64, order="C")
+        R = state.shape[1]
+        steps = np.ascontiguousarray(np.broadcast_to(self.step * self.factors, (len(state), R)))
+        moved, bounds = np.empty((rounds, R)), np.full(R, np.inf)
+        _kernels.rounds(self.problem.mixing, loss, state, steps, rounds, moved, bounds, self.problem.threads)
+        self.passes += rounds
+        return state
+
+
+def limit_preconditioner(problem: Problem, mean: Array) -> Callable[[Array], Array]:
+    """Return an approximate inverse of I - A for states (M, R, P).
+
+    Parameters
+    ----------
+    mean : ndarray (R, P, P)
+        The runs' mean curvature, times the step. On the consensus I - A is about this; on the disagreement it is about
+        I - c W, which is inverted where the network allows.
+    """
+    try:
+        inverse = np.linalg.inv(mean)
+    except np.linalg.LinAlgError:
+        # A coefficient that no trusted client's rows identify.
+        inverse = np.linalg.pinv(mean)
+    typical = float(np.trace(mean.mean(axis=0))) / problem.P
+    network = network_solver(problem, 1.0 - min(typical, 1.0 - LEAST_MEMORY))
+
+    def apply(r: Array) -> Array:
+        agreed = problem.consensus(r)
+        rest = r - agreed
+        if network is not None:
+            rest = network(rest.reshape(len(rest), -1)).reshape(r.shape)
+            rest = rest - problem.consensus(rest)
+        out: Array = rest + np.einsum("rij,rj->ri", inverse, agreed)
+        return out
+
+    return apply
+
+
+def curvature_at(problem: Problem, points: Array, metric: Array | None, totals: Array) -> Curvature:
+    """Return the clients' curvature at a common point (P,), or each at its own of points (M, P).
+
+    Parameters
+    ----------
+    metric : ndarray (p, p) or None
+        The coordinates Q.
+    totals : ndarray (M, R)
+        The runs' total weights v_m.
+    """
+    M, P, data, family = problem.M, problem.P, problem.glm.data, problem.glm.family
+    shares, nothing = totals / M, np.zeros((M, P))
+    if (gram := problem.glm.gram(metric)) is not None:
+        S = gram[0][:, :, :P]
+        mean = np.einsum("mr,mij->rij", shares, S, optimize=True)
+        return Curvature(_kernels.GramLoss(gram[0], nothing, metric is None), mean, np.einsum("mii->m", S))
+    # A client's matrix costs P^2 a product, its rows n_m p: take the smaller; many classes need the matrix.
+    by_matrix = family.outputs > 1 or problem.glm.p <= data.n_rows / M
+    stacked = np.zeros((M, P, -(-P // 4) * 4)) if by_matrix else None
+    mean, traces = np.zeros((totals.shape[1], P, P)), np.empty(M)
+    for clients, matrices in curvature_matrices(data, family, points):
+        seen = matrices if metric is None else _in_metric(metric, matrices)
+        mean += np.einsum("mr,mij->rij", shares[clients], seen, optimize=True)
+        traces[clients] = np.einsum("mii->m", seen)
+        if stacked is not None:
+            stacked[clients, :, :P] = seen
+    if stacked is not None:
+        return Curvature(_kernels.GramLoss(stacked, nothing, metric is None), mean, traces)
+    return Curvature(_row_products(problem, points, metric), mean, traces)
+
+
+def _in_metric(metric: Array, matrices: Array) -> Array:
+    """Return Q H for each of the matrices (C, P, P), Q having the metric (p, p) for each output."""
+    C, P, p = len(matrices), matrices.shape[1], len(metric)
+    return np.matmul(metric, matrices.reshape(C, P // p, p, P)).reshape(C, P, P)
+
+
+def _row_products(problem: Problem, points: Array, metric: Array | None) -> _kernels.Loss:
+    """Return products with the curvature by the rows: half the squared error without a response, rows weighted."""
+    data, family, thetas = problem.glm.data, problem.glm.family, np.atleast_2d(points)
+    curvature = np.empty(data.n_rows)
+    for batch in batches(data, 1):
+        own = thetas if len(thetas) == 1 else thetas[batch.clients]
+        eta, rows = own_predictor(data, family, own, batch), batch.rows
+        curvature[rows] = family.curvature(eta, data.y[rows]) * data.weights_of(rows)
+    return _kernels.RowLoss(
+        data.X, np.zeros(data.n_rows), data.offsets, data.totals, 0, row_weights=curvature, metric=metric
+    )
+
+
+def network_solver(problem: Problem, c: float) -> Callable[[NDArray], NDArray] | None:
+    """Return x -> (I - c W)^-1 x for x (M, k); None where that costs more than it brings."""
+    W, M = problem.network.W, problem.M
+    if M <= DENSE:
+        inverse = np.linalg.inv(np.eye(M) - c * W.toarray())
+        return lambda x: inverse @ x
+    if M > SPARSE:
+        order = csgraph.reverse_cuthill_mckee(sparse.csr_array(W + W.T), symmetric_mode=True)
+        place = np.argsort(order)
+        rows = np.repeat(np.arange(M), np.diff(W.indptr))
+        if float(np.abs(place[rows] - place[W.indices]).max()) * M > MOST_ENTRIES:
+            return None
+    factors = iterative.splu(sparse.csc_array(sparse.eye_array(M) - c * W))
+
+    def apply(x: NDArray) -> NDArray:
+        if np.iscomplexobj(x):
+            return np.asarray(factors.solve(x.real.copy()) + 1j * factors.solve(x.imag.copy()))
+        return np.asarray(factors.solve(np.ascontiguousarray(x)))
+
+    return apply
+
+
+def gmres(
+    system: Callable[[NDArray], NDArray], b: NDArray, preconditioner: Callable[[NDArray], NDArray], rtol: float
+) -> NDArray:
+    """Solve a linear system, or come as near as restarts allow."""
+    if not b.any():
+        return np.zeros_like(b)
+    n, kind = len(b), b.dtype
+    operator = iterative.LinearOperator((n, n), matvec=system, dtype=kind)
+    before = iterative.LinearOperator((n, n), matvec=preconditioner, dtype=kind)
+    x: NDArray = iterative.gmres(
+        operator, b, rtol=rtol, atol=0.0, restart=min(GMRES_ROOM, n), maxiter=GMRES_RESTARTS, M=before
+    )[0]
+    return x
