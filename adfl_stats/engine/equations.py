@@ -12,7 +12,7 @@ import numpy as np
 from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.transport import LOCAL, Transport
+from adfl_stats.engine.transport import LOCAL, Transport, count_of
 from adfl_stats.losses.glm import GLM
 
 __all__ = ["Equations", "Solutions", "solve", "weighted_solution", "weighted_solutions"]
@@ -72,7 +72,9 @@ class Equations:
 
     def __init__(self, glm: GLM, totals: Array, threads: int = 1, transport: Transport = LOCAL) -> None:
         self.glm, self.threads, self.transport = glm, threads, transport
-        self.shares = totals / glm.M
+        self.shares = totals / count_of(transport, totals)
+        # One scale for all places, so that they agree on when to stop.
+        self.unit = transport.largest(glm.coefficient_sizes[None])
 
     def slopes(self, theta: Array) -> Array:
         """Return M^-1 sum_m v_mr grad L_m(theta_r) for every run (R, P)."""
@@ -138,7 +140,7 @@ def solve(equations: Equations, start: Array, small: float = SMALL, like: Soluti
     R, P = start.shape
     theta = np.array(start, dtype=np.float64)
     slope = equations.slopes(theta)
-    unit, quadratic = equations.glm.coefficient_sizes, equations.glm.quadratic
+    unit, quadratic = equations.unit, equations.glm.quadratic
     stale, moving, exact, lost = (np.full(R, value) for value in (True, True, False, False))
     common = 2 if R > 1 else 0
     inverse, ranks = np.empty((R, P, P)), np.zeros(R, dtype=np.int64)

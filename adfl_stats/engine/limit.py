@@ -65,7 +65,7 @@ def settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, la
     metric, bound = None, None
     if plan.step is None:
         metric, curvatures = problem.coordinates(problem.mean(start), steps.weights)
-        step = safe_step(steps.factors, curvatures)
+        step = safe_step(steps.factors, curvatures, problem.transport)
         bound = curvatures if problem.glm.family.has_global_bound else None
     else:
         step = plan.step
@@ -139,26 +139,27 @@ def fixed_points(runs: Iteration, theta: Array, bound: Array | None = None) -> L
     """
     unit, quadratic = runs.problem.glm.coefficient_sizes, runs.problem.glm.quadratic
     move = runs.move(theta)
-    moved, inner = [float(np.abs(move).max())], INNER if quadratic else OUTER
+    farthest = runs.problem.transport.largest
+    moved, inner = [runs.problem.largest(np.abs(move))], INNER if quadratic else OUTER
     refresh = runs.curvature is None
     for _ in range(MOST_STEPS):
         if refresh:
             runs.linearise(_points(runs.problem, theta))
         change = runs.solve(move, inner)
-        share, before = 1.0, np.abs(move).max(axis=(0, 2))
+        share, before = 1.0, farthest(np.abs(move).max(axis=2))
         while True:
             trial = theta + share * change
             next_move = runs.move(trial)
-            after = np.abs(next_move).max(axis=(0, 2))
-            if np.isfinite(after).all() and (after <= (1.0 - 0.25 * share) * before + _rounding(trial)).all():
+            after, rounding = farthest(np.abs(next_move).max(axis=2)), _rounding(runs.problem, trial)
+            if np.isfinite(after).all() and (after <= (1.0 - 0.25 * share) * before + rounding).all():
                 break
             share /= 2.0
             if share < SHORTEST:
                 return Limits(theta, False, runs.passes, moved)
         theta, move = trial, next_move
         moved.append(float(after.max()))
-        size = share * float(np.abs(change * unit).max())
-        if size <= SMALL * (1.0 + float(np.abs(theta * unit).max())) or (after <= _rounding(theta)).all():
+        size, reach = share * runs.problem.largest(np.abs(change * unit)), runs.problem.largest(np.abs(theta * unit))
+        if size <= SMALL * (1.0 + reach) or (after <= rounding).all():
             return Limits(theta, _stable(runs, bound), runs.passes, moved)
         left = float((after / before).max())
         refresh = not quadratic and left > STALE
@@ -174,9 +175,9 @@ def _points(problem: Problem, theta: Array) -> Array:
     return np.asarray(problem.network.W @ centre)
 
 
-def _rounding(theta: Array) -> float:
+def _rounding(problem: Problem, theta: Array) -> float:
     """Return the size of a move that is only rounding: a few units in the last place."""
-    return 8.0 * float(np.finfo(np.float64).eps) * (1.0 + float(np.abs(theta).max()))
+    return 8.0 * float(np.finfo(np.float64).eps) * (1.0 + problem.largest(np.abs(theta)))
 
 
 def _stable(runs: Iteration, bound: Array | None) -> bool:
@@ -186,12 +187,12 @@ def _stable(runs: Iteration, bound: Array | None) -> bool:
     form from a random start tell, by whether the last 20 of them still grow.
     """
     curvature = runs.linear.traces if bound is None else np.minimum(bound, runs.linear.traces)
-    if runs.step * float(np.max(runs.factors.max(axis=1) * curvature)) <= 2.0:
+    if runs.step * runs.problem.largest(runs.factors.max(axis=1) * curvature) <= 2.0:
         return True
     x = np.random.default_rng(0).normal(size=(*runs.factors.shape, runs.problem.P))
     sizes = []
     for _ in range(3):
         for _ in range(20):
             x = runs.apply(x)
-        sizes.append(float(np.abs(x).max()))
+        sizes.append(runs.problem.largest(np.abs(x)))
     return sizes[2] <= sizes[1]

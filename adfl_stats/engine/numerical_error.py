@@ -16,6 +16,7 @@ from adfl_stats._algebra import inverse
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.transport import LOCAL, Transport, mean_over
 from adfl_stats.losses.evaluation import curvature_and_meat
 
 __all__ = [
@@ -62,7 +63,14 @@ def sandwich(hessian: Array, meat: Array) -> tuple[Array, Array]:
 
 def yardstick(problem: Problem, theta: Array, totals: Array) -> Yardstick:
     """Measure curvature and standard errors at the mean of theta (M, P), with total weights v_m."""
-    return yardstick_of(problem, *curvature_and_meat(problem.glm.data, problem.glm.family, theta.mean(axis=0), totals))
+    centre = problem.mean(theta)
+
+    def part(at: slice) -> Array:
+        own = np.zeros_like(totals)
+        own[at] = totals[at]
+        return np.stack(curvature_and_meat(problem.glm.data, problem.glm.family, centre, own))
+
+    return yardstick_of(problem, *problem.transport.total(part))
 
 
 def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
@@ -84,16 +92,18 @@ def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
 
 def numerical_error(problem: Problem, theta: Array, totals: Array, unit: Yardstick) -> NumericalError:
     """Measure theta (M, P) against the estimating equation sum_m v_m grad L_m = 0."""
-    centre = theta.mean(axis=0)
-    slope = problem.common_gradients(centre[None])[:, 0]
-    newton = unit.inverse @ (totals @ slope) / problem.M
-    return NumericalError(float(np.max(np.abs(newton) / floored(unit.se, centre))), consensus_error(theta, unit.se))
+    centre = problem.mean(theta)
+    gradients = problem.common_gradients(centre[None])[:, 0]
+    slope = problem.transport.total(lambda at: totals[at] @ gradients[at])
+    newton = unit.inverse @ slope / problem.M
+    optimisation = float(np.max(np.abs(newton) / floored(unit.se, centre)))
+    return NumericalError(optimisation, consensus_error(theta, unit.se, problem.transport))
 
 
-def consensus_error(theta: Array, se: Array) -> float:
+def consensus_error(theta: Array, se: Array, transport: Transport = LOCAL) -> float:
     """Return the root mean square distance of the clients from their mean, for the worst coefficient."""
-    centre = theta.mean(axis=0)
-    spread = np.sqrt(((theta - centre) ** 2).mean(axis=0))
+    centre = mean_over(transport, theta)
+    spread = np.sqrt(mean_over(transport, (theta - centre) ** 2))
     return float(np.max(spread / floored(se, centre)))
 
 

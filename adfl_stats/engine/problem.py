@@ -15,7 +15,7 @@ from adfl_stats import _kernels
 from adfl_stats._algebra import inverse
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array
-from adfl_stats.engine.transport import LOCAL, Transport
+from adfl_stats.engine.transport import LOCAL, Transport, mean_over
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.objective import Objective
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
@@ -90,7 +90,7 @@ class Problem:
         self.objective, self.network, self.weighting, self.threads = objective, network, weighting, threads
         self.transport = transport
         self.M, self.P = objective.M, objective.P
-        self.sizes = np.ones(self.M) if weighting == "client" else objective.totals / objective.totals.mean()
+        self.sizes = np.ones(self.M) if weighting == "client" else objective.totals / self.mean(objective.totals)
         self._coordinates: tuple[Array, Array] | None = None
 
     @property
@@ -138,7 +138,11 @@ class Problem:
 
     def mean(self, theta: Array) -> Array:
         """Return the mean over all clients of theta (M, ...)."""
-        return self.transport.total(lambda at: theta[at].sum(axis=0)) / self.M
+        return mean_over(self.transport, theta)
+
+    def largest(self, values: Array) -> float:
+        """Return the largest of the values (M, ...) of all clients."""
+        return float(self.transport.largest(values).max())
 
     def consensus(self, theta: Array) -> Array:
         """Return sum_m pi_m theta_m of theta (M, ...): what the network agrees on in the long run."""
@@ -184,8 +188,9 @@ class Problem:
         if weights is None:
             return self._coordinates
         # In these coordinates the pool is the identity, and this bounds what the clients without trust add to it.
-        trust = weights / weights.max()
-        if float(self.sizes @ ((1.0 - trust) * self._coordinates[1])) <= FOREIGN * self.M:
+        trust = weights / self.largest(weights)
+        foreign = self.sizes, (1.0 - trust) * self._coordinates[1]
+        if float(self.transport.total(lambda at: foreign[0][at] @ foreign[1][at])) <= FOREIGN * self.M:
             return self._coordinates
         try:
             return self._pooled_coordinates(theta, trust)
@@ -195,11 +200,18 @@ class Problem:
 
     def _pooled_coordinates(self, theta: Array, weights: Array) -> tuple[Array, Array]:
         """Return the coordinates in which the bound on the curvature, pooled with weights, is the identity."""
-        pooled, finite = np.zeros((self.glm.p, self.glm.p)), np.ones(self.M, dtype=bool)
-        with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.ones(self.M, dtype=bool)
+
+        def part(at: slice) -> Array:
+            shares, pooled = np.zeros(self.M), np.zeros((self.glm.p, self.glm.p))
+            shares[at] = weights[at] * self.sizes[at] / self.M
             for clients, matrices in self.glm.curvature_bounds(theta):
-                pooled += np.tensordot(weights[clients] * self.sizes[clients] / self.M, matrices, 1)
+                pooled += np.tensordot(shares[clients], matrices, 1)
                 finite[clients] = np.isfinite(matrices).all(axis=(1, 2))
+            return pooled
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            pooled = self.transport.total(part)
         if not finite.all():
             raise overflow_error(self.labels[~finite])
         size = np.sqrt(np.diag(pooled))

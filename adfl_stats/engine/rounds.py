@@ -26,6 +26,7 @@ from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.numerical_error import NumericalError, Yardstick, numerical_error, yardstick
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.round import Rounds, Scheme, rounds_of
+from adfl_stats.engine.transport import LOCAL, Transport
 from adfl_stats.errors import ConvergenceWarning, DivergenceError
 
 __all__ = ["Plan", "Run", "iterate", "safe_step"]
@@ -126,7 +127,7 @@ class _Loop:
             if not (np.isfinite(last) and last <= self.limit):
                 return False
             if np.isinf(self.limit):
-                self.limit = BLOW_UP * last + 1e-6 * (1.0 + float(np.abs(run.theta).max()))
+                self.limit = BLOW_UP * last + 1e-6 * (1.0 + self.problem.largest(np.abs(run.theta)))
             if self.bar is not None:
                 self.bar.update(n)
         run.record(last)
@@ -164,7 +165,7 @@ def iterate(
         if plan.rounds is None and plan.step is None:
             return _cautiously(problem, theta, steps, scheme, plan, bar)
         step = plan.step or scheme.caution * safe_step(
-            steps.factors, problem.glm.largest_curvatures(theta.mean(axis=0))
+            steps.factors, problem.glm.largest_curvatures(problem.mean(theta)), problem.transport
         )
         rounds = rounds_of(scheme, problem, steps, plan.attack, None)
         loop = _Loop(problem, Run(theta, step), steps, scheme, rounds, bar)
@@ -182,14 +183,14 @@ def iterate(
             bar.close()
 
 
-def safe_step(factors: Array, curvatures: Array) -> float:
+def safe_step(factors: Array, curvatures: Array, transport: Transport = LOCAL) -> float:
     """Return one over the largest curvature of any client's weighted loss, half the stability limit."""
-    return 1.0 / float(np.max(factors * curvatures))
+    return 1.0 / float(transport.largest(factors * curvatures))
 
 
 def _plain_step(problem: Problem, steps: ClientSteps, theta: Array) -> float:
     """Return a safe step in the user's own coordinates, for a run from theta (M, P)."""
-    return safe_step(steps.factors, problem.glm.largest_curvatures(theta.mean(axis=0)))
+    return safe_step(steps.factors, problem.glm.largest_curvatures(problem.mean(theta)), problem.transport)
 
 
 def _exactly(loop: _Loop, rounds: int) -> bool:
@@ -255,7 +256,7 @@ def _until_still(loop: _Loop, plan: Plan) -> bool:
     while run.rounds < plan.max_rounds:
         if not loop.advance(min(50, plan.max_rounds - run.rounds)):
             return False
-        if run.trace[-1]["moved"] <= STILL * (1.0 + float(np.abs(run.theta).max())):
+        if run.trace[-1]["moved"] <= STILL * (1.0 + loop.problem.largest(np.abs(run.theta))):
             break
     return True
 
@@ -265,8 +266,8 @@ def _cautiously(problem: Problem, start: Array, steps: ClientSteps, scheme: Sche
 
     The bound behind the first step is only local for the Poisson and the gamma.
     """
-    metric, curvatures = problem.coordinates(start.mean(axis=0), steps.weights)
-    step = scheme.caution * safe_step(steps.factors, curvatures)
+    metric, curvatures = problem.coordinates(problem.mean(start), steps.weights)
+    step = scheme.caution * safe_step(steps.factors, curvatures, problem.transport)
     schedules: dict[str, Callable[[_Loop, Plan], bool]] = {
         "cut": partial(_constant_and_cut, metric=metric),
         "phases": _phases,
@@ -294,7 +295,7 @@ def _phases(loop: _Loop, plan: Plan) -> bool:
 def _constant_and_cut(loop: _Loop, plan: Plan, metric: Array) -> bool:
     """Hold the step while that helps, cut it when it does not, stop when the error is small."""
     problem, run, totals = loop.problem, loop.run, loop.steps.totals
-    rate = float(np.mean(totals))
+    rate = float(problem.mean(totals))
     previous = NumericalError(np.inf, np.inf)
     unit: Yardstick | None = None
     while run.rounds < plan.max_rounds:
@@ -336,7 +337,9 @@ def _safe_here(loop: _Loop) -> float:
     """Return a safe step in the user's own coordinates."""
     problem = loop.problem
     return loop.scheme.caution * safe_step(
-        loop.steps.factors, problem.glm.largest_curvatures(problem.objective.start().mean(axis=0))
+        loop.steps.factors,
+        problem.glm.largest_curvatures(problem.mean(problem.objective.start())),
+        problem.transport,
     )
 
 

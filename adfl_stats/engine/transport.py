@@ -14,7 +14,7 @@ import numpy as np
 
 from adfl_stats._types import Array, Ints
 
-__all__ = ["LOCAL", "Local", "Transport", "halo_of"]
+__all__ = ["LOCAL", "Local", "Transport", "count_of", "halo_of", "mean_over"]
 
 
 class Transport(Protocol):
@@ -36,7 +36,7 @@ class Transport(Protocol):
         """
 
     def largest(self, values: Array) -> Array:
-        """Return the maximum over all clients of values (m, ...) that have a row for each of ours."""
+        """Return the maximum over the rows of values (k, ...), usually one for each client, of all places."""
 
     def gather(self, values: Array) -> Array:
         """Return the rows of all clients, in their order, from the rows (m, ...) of ours."""
@@ -67,6 +67,16 @@ class Local:
 
 
 LOCAL = Local()
+
+
+def mean_over(transport: Transport, values: Array) -> Array:
+    """Return the mean over all clients of values (m, ...) that have a row for each of ours."""
+    return transport.total(lambda at: values[at].sum(axis=0)) / count_of(transport, values)
+
+
+def count_of(transport: Transport, values: Array) -> float:
+    """Return the number of all clients, from values (m, ...) that have a row for each of ours."""
+    return float(transport.total(lambda at: np.asarray(float(len(values[at])))))
 
 
 def halo_of(own: Ints, indptr: Ints, indices: Ints) -> Ints:

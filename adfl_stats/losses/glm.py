@@ -117,8 +117,10 @@ class GLM:
             return self._pooled_curvature(theta, shares[:, 0])[None]
         out = np.zeros((shares.shape[1], self.P, self.P))
         for clients, matrices in self.curvature(theta):
-            finite = np.where(np.isfinite(matrices), matrices, 0.0)
-            out += np.einsum("mr,mij->rij", shares[clients], finite, optimize=True)
+            some = shares[clients].any(axis=1)
+            own = matrices if some.all() else matrices[some]
+            finite = np.where(np.isfinite(own), own, 0.0)
+            out += np.einsum("mr,mij->rij", shares[clients][some], finite, optimize=True)
         return out
 
     def _pooled_curvature(self, theta: Array, shares: Array) -> Array:

@@ -142,13 +142,13 @@ class ADFL:
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the stages."""
         theta, details, runs = self._start(problem, plan)
-        begin = theta.mean(axis=0)
+        begin = problem.mean(theta)
         initial, clients = theta, None
         if self.lam is not None:
             theta, initial, steps, runs, more = self._stages(problem, plan, theta, runs)
             details |= more
         if self.models_clients:
-            starts = [theta.mean(axis=0), *([] if self.lam is None else [begin])]
+            starts = [problem.mean(theta), *([] if self.lam is None else [begin])]
             clients, apart = _client_model(problem, starts, plan.heterogeneity)
             details |= {"disputed": apart} if apart else {}
             details |= _warn_of_selection(problem, clients, plan.heterogeneity)
@@ -178,12 +178,16 @@ class ADFL:
         """Run the stages whose weights lambda gives, Algorithm 2."""
         measure = self.measure or ("norm" if self._fixed else "score")
         suspicion = suspicions(problem, theta, measure)
-        choice, path = self._choose(problem, theta.mean(axis=0), suspicion, measure)
+        choice, path = self._choose(problem, problem.mean(theta), suspicion, measure)
         plans, first = self._plans(plan), len(runs)
         for k, stage in enumerate(plans):
             if k > 0:
                 suspicion = suspicions(problem, theta, measure)
-            lam = choice / suspicion_unit(suspicion, measure) if isinstance(self.lam, str) else choice
+            lam = (
+                choice / suspicion_unit(problem.transport.gather(suspicion), measure)
+                if isinstance(self.lam, str)
+                else choice
+            )
             steps = problem.steps(adaptive_weights(suspicion, lam), balance=self.balance)
             final = k + 1 == len(plans) and not self.models_clients
             run = settle(problem, theta, steps, stage if final else stage.loosened(), label=f"aDFL stage {k + 1}")
@@ -202,7 +206,7 @@ class ADFL:
         """Return lambda, or for "cv" its multiple of one over the median suspicion, and how it was chosen."""
         if self._fixed:
             return float(self.lam), None  # type: ignore[arg-type]
-        unit = suspicion_unit(suspicion, measure)
+        unit = suspicion_unit(problem.transport.gather(suspicion), measure)
         multiples = np.array(GRID) if isinstance(self.lam, str) else unit * np.sort(np.asarray(self.lam, float))
         if not can_tune(problem):
             return (UNTUNED if isinstance(self.lam, str) else float(np.median(multiples)) / unit), None

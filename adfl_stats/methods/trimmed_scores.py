@@ -78,7 +78,7 @@ class TrimmedScores:
         rivals = np.zeros((0, problem.P))
         if self.rival is not None:
             given, _, runs = initial_estimates(self.rival, problem, plan)
-            rivals = given.mean(axis=0)[None]
+            rivals = problem.mean(given)[None]
         found = self.concentrate(problem, rivals)
         best = int(np.argmin(found.misfit))
         steps = problem.steps(found.chosen[:, best].astype(np.float64))
@@ -89,7 +89,7 @@ class TrimmedScores:
 
     def concentrate(self, problem: Problem, rivals: Array) -> Concentrated:
         """Concentrate from the random sets and from rivals (R, P), without a run of the network."""
-        begin = problem.objective.start().mean(axis=0)
+        begin = problem.mean(problem.objective.start())
         sets = _random_sets(problem, self.starts, self.handful, self.seed)
         theta = weighted_solutions(
             problem, problem.sizes[:, None] * sets, np.tile(begin, (self.starts, 1)), ROUGH

@@ -103,7 +103,7 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
             loss[batch.clients] += sums[:, 1:]
             rows[batch.clients] += sums[:, 0]
     counted = (rows > 0.0) & problem.objective.counted
-    each = loss[counted] / rows[counted, None]
+    each = problem.transport.gather(loss[counted] / rows[counted, None])
     half = np.sort(each, axis=0)[: majority(len(each))]
     return LambdaPath(lams, half.mean(axis=0), trusted_by(weights).sum(axis=0))
 
