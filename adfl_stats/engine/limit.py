@@ -23,14 +23,15 @@ from adfl_stats.errors import ConvergenceWarning
 __all__ = ["Limits", "limits", "settle"]
 
 
-# Newton's steps; a dozen suffice where there is a limit.
+# Newton's steps; a dozen suffice where there is a limit. (Constants without a source are ours.)
 MOST_STEPS = 40
 # How far each linear system is solved: a tenth of what the step before left, within these bounds (the forcing terms of
 # Eisenstat & Walker 1996, for a derivative that is kept while it is good).
 INNER, OUTER = 1e-6, 1e-2
 # A step this small beside the estimates is the last; the error left is a hundredth of it, or less.
 SMALL = 1e-11
-# With a derivative this poor (residual left after a Newton step) the next one takes it anew.
+# With a derivative this poor (residual left after a Newton step) the next one takes it anew: that costs as much as the
+# solutions of three to five more systems.
 STALE = 0.05
 # A shorter share of a Newton step than this is given up.
 SHORTEST = 1e-4

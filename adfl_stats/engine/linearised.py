@@ -33,13 +33,14 @@ from adfl_stats.losses.evaluation import curvature_matrices
 __all__ = ["Curvature", "Iteration", "curvature_at", "gmres", "limit_preconditioner", "network_solver"]
 
 
-# Up to this many clients the network is inverted as a dense matrix: a few milliseconds.
+# Up to this many clients the network is inverted as a dense matrix, a few milliseconds. (All constants here are ours.)
 DENSE = 300
 # Up to this many clients a sparse factorisation is tried whatever its fill, which is at most M^2 entries.
 SPARSE = 1000
 # Beyond, it is taken where the envelope has at most this many entries (16 MB).
 MOST_ENTRIES = 2e6
-# Vectors between restarts of GMRES, and restarts; the preconditioned systems here need 5 to 40 vectors.
+# Vectors between restarts of GMRES, and restarts. With the preconditioner 5 to 20 vectors are the rule for 1e-6; more
+# are needed where clients are far apart or the network is large and sparse.
 GMRES_ROOM, GMRES_RESTARTS = 80, 25
 # The disagreement's part of the preconditioner is (I - c W)^-1 with c of at least this much.
 LEAST_MEMORY = 0.5

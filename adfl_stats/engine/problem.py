@@ -23,7 +23,8 @@ from adfl_stats.network.network import LEAST_INFLUENCE, Network
 __all__ = ["ClientSteps", "Problem", "overflow_error"]
 
 
-# Clients without trust may make up this much of the pooled curvature in a direction.
+# Clients without trust may make up this much of the pooled curvature in a direction: with more, the trusted clients'
+# curvature is below a tenth of it, and runs are ten times as long. (Ours, as the next.)
 FOREIGN = 0.9
 # A pool of unit diagonal with a smaller eigenvalue has no inverse to speak of.
 SINGULAR = 1e-14

@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import adfl_stats as ad
+from adfl_stats import _kernels
 from adfl_stats.engine.equations import Equations, solve, weighted_solution
 from adfl_stats.engine.limit import settle
 from adfl_stats.engine.numerical_error import numerical_error, yardstick
@@ -188,6 +189,41 @@ def test_means_and_maxima_of_places_are_those_of_all():
         assert_array_equal(mean, mean_over(Batches(), values))
         assert_array_equal(largest, values.max(axis=0))
         assert_array_equal(gathered, values)
+
+
+@pytest.mark.parametrize("rule", [(0,), (1,), (2, 1)], ids=["mean", "median", "trimmed"])
+def test_places_do_the_rounds_of_all(rule):
+    """With clients, halo, gather and largest alone, to the bit as the kernel's rounds in one place."""
+    data, W, count = drawn("binomial"), ad.networks.directed_circle(M, 3, self_loops=True).W, 7
+    steps, theta, moved = np.full((M, 1), 0.3), np.zeros((M, 1, P)), np.empty((count, 1))
+    # Each client is the first of its own row, as the rules want it.
+    pools = [[m, *(k for k in W.indices[W.indptr[m] : W.indptr[m + 1]] if k != m)] for m in range(M)]
+    indptr, indices = np.cumsum([0, *map(len, pools)]), np.concatenate(pools)
+
+    def mixing(own, place):
+        chosen = [place[k] for m in own for k in pools[m]]
+        weights = np.full(len(chosen), 1.0 / len(pools[0]))
+        return _kernels.Mixing(np.cumsum([0, *(len(pools[m]) for m in own)]), np.array(chosen), weights, *rule)
+
+    def work(k, place):
+        own = place.clients(M)
+        order = [*own, *place.halo(indptr, indices)]
+        listens = mixing(own, {client: row for row, client in enumerate(order)})
+        loss = GLM(some_clients(data, BATCHES[k]), Family("binomial")).loss()
+        mine, out, far, longest = theta[own], np.empty((len(own), 1, P)), np.empty(1), []
+        for _ in range(count):
+            heard = np.ascontiguousarray(place.gather(mine)[order])
+            _kernels.halo_round(listens, loss, heard, steps[own], out, far)
+            mine = out.copy()
+            longest.append(place.largest(far[None]))
+        return mine, np.array(longest)
+
+    places = in_places(work)
+    whole = mixing(range(M), dict(zip(range(M), range(M), strict=True)))
+    _kernels.rounds(whole, GLM(data, Family("binomial")).loss(), theta, steps, count, moved, np.array([np.inf]))
+    assert_array_equal(np.concatenate([mine for mine, _ in places]), theta)
+    for _, longest in places:
+        assert_array_equal(longest, moved)
 
 
 def test_halos_are_those_whom_one_hears_elsewhere():
