@@ -13,7 +13,7 @@ import statsmodels.api as sm
 from scipy import stats
 
 import adfl_stats as ad
-from adfl_stats.engine.pooled import local_estimate, pooled_estimate
+from adfl_stats.engine.pooled import local_estimates, pooled_estimate
 
 TRIM = 0.2
 LEVEL = 0.05
@@ -32,8 +32,8 @@ def local_fits(model: ad.DecentralizedGLM) -> Local:
     """Fit every client by itself; those without a finite estimate are left out."""
     data, family = model.data, model.family
     params, precision, clients = [], [], []
-    for m in range(data.n_clients):
-        own = local_estimate(data, family, m, np.zeros(data.X.shape[1]))
+    everybody = np.ones(data.n_clients, dtype=bool)
+    for m, own in local_estimates(data, family, everybody, np.zeros(data.X.shape[1])).items():
         if own is None:
             continue
         X, y = (np.concatenate([part[rows] for rows in data.blocks(m)]) for part in (data.X, data.y))

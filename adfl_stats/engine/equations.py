@@ -6,6 +6,7 @@ Several sets of weights at once: every pass over the data serves them all.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.transport import LOCAL, Transport, count_of
 from adfl_stats.losses.glm import GLM
 
-__all__ = ["Equations", "Solutions", "solve", "weighted_solution", "weighted_solutions"]
+__all__ = ["Equations", "Solutions", "System", "solve", "weighted_solution", "weighted_solutions"]
 
 
 # Newton's method takes a dozen steps, about twenty where the first curvature is kept; those that diverge need a bound.
@@ -55,6 +56,27 @@ class Solutions:
     reached: Mask
 
 
+class System(Protocol):
+    """R systems of P estimating equations, by their slopes and curvatures.
+
+    Attributes
+    ----------
+    unit : ndarray (P,)
+        The coefficients' natural units, in which steps are measured.
+    quadratic : bool
+        Whether the curvature is the same everywhere.
+    """
+
+    unit: Array
+    quadratic: bool
+
+    def slopes(self, theta: Array) -> Array:
+        """Return each system's slope at its row of theta (R, P)."""
+
+    def curvatures(self, points: Array, which: Mask) -> Array:
+        """Return the curvatures of some systems at their rows of points (R, P)."""
+
+
 class Equations:
     """The equations M^-1 sum_m v_mr grad L_m(theta_r) = 0 for R sets of total weights v.
 
@@ -71,7 +93,7 @@ class Equations:
     """
 
     def __init__(self, glm: GLM, totals: Array, threads: int = 1, transport: Transport = LOCAL) -> None:
-        self.glm, self.threads, self.transport = glm, threads, transport
+        self.glm, self.threads, self.transport, self.quadratic = glm, threads, transport, glm.quadratic
         self.shares = totals / count_of(transport, totals)
         # One scale for all places, so that they agree on when to stop.
         self.unit = transport.largest(glm.coefficient_sizes[None])
@@ -92,7 +114,7 @@ class Equations:
         waiting, out = which.copy(), np.empty((*points.shape, points.shape[1]))
         while waiting.any():
             first = int(np.argmax(waiting))
-            same = waiting & (self.glm.quadratic | (points == points[first]).all(axis=1))
+            same = waiting & (self.quadratic | (points == points[first]).all(axis=1))
             same[first] = True
             out[same] = self._curvatures_at(points[first], self.shares[:, same])
             waiting &= ~same
@@ -123,12 +145,12 @@ def weighted_solutions(
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def solve(equations: Equations, start: Array, small: float = SMALL, like: Solutions | None = None) -> Solutions:
+def solve(equations: System, start: Array, small: float = SMALL, like: Solutions | None = None) -> Solutions:
     """Solve R systems of estimating equations by Newton's method with step halving.
 
     Parameters
     ----------
-    equations : Equations
+    equations : System
         Their slopes and curvatures.
     start : ndarray (R, P)
         Where to begin.
@@ -140,7 +162,7 @@ def solve(equations: Equations, start: Array, small: float = SMALL, like: Soluti
     R, P = start.shape
     theta = np.array(start, dtype=np.float64)
     slope = equations.slopes(theta)
-    unit, quadratic = equations.unit, equations.glm.quadratic
+    unit, quadratic = equations.unit, equations.quadratic
     stale, moving, exact, lost = (np.full(R, value) for value in (True, True, False, False))
     common = 2 if R > 1 else 0
     inverse, ranks = np.empty((R, P, P)), np.zeros(R, dtype=np.int64)
@@ -178,7 +200,7 @@ def solve(equations: Equations, start: Array, small: float = SMALL, like: Soluti
 
 
 def _descend(
-    equations: Equations, theta: Array, slope: Array, newton: Array, inverse: Array, halve: Mask
+    equations: System, theta: Array, slope: Array, newton: Array, inverse: Array, halve: Mask
 ) -> tuple[Array, Array, Array]:
     """Take Newton's steps, those to `halve` halved until the slope, measured by the inverse, has fallen.
 

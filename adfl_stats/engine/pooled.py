@@ -8,14 +8,16 @@ import numpy as np
 
 from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._types import Array, Mask
+from adfl_stats.data.batches import batches, whole_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.equations import Equations, solve
 from adfl_stats.engine.numerical_error import sandwich
-from adfl_stats.losses.evaluation import curvature_and_meat
+from adfl_stats.losses.client_sums import own_predictor, scaled
+from adfl_stats.losses.evaluation import curvature_and_meat, curvature_matrices
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 
-__all__ = ["Estimate", "local_estimate", "pooled_estimate"]
+__all__ = ["Estimate", "local_estimates", "pooled_estimate"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,23 +53,63 @@ def pooled_estimate(data: ClientData, family: Family, clients: Mask, start: Arra
     return Estimate(theta, sandwich(hessian, meat)[1])
 
 
-def local_estimate(data: ClientData, family: Family, m: int, start: Array) -> Estimate | None:
-    """Return client m's own estimate; None where its loss has no single minimum (few rows, separated labels)."""
-    if data.sizes[m] < data.X.shape[1]:
-        return None
-    return pooled_estimate(_alone(data, m), family, np.ones(1, dtype=bool), start)
+def local_estimates(data: ClientData, family: Family, clients: Mask, start: Array) -> dict[int, Estimate | None]:
+    """Return the own estimates of some clients (M,), all at once.
+
+    None stands for a client whose loss has no single minimum (few rows, separated labels).
+    """
+    found: dict[int, Estimate | None] = {}
+    for pieces in whole_clients(data, len(start)):
+        at = pieces[0].clients
+        if clients[at].any():
+            own = _own_estimates(_part(data, at), family, start)
+            found |= {m: own[m - at.start] for m in range(at.start, at.stop) if clients[m]}
+    return found
 
 
-def _alone(data: ClientData, m: int) -> ClientData:
-    """Return the data of client m, without a copy of its rows."""
-    rows = slice(int(data.offsets[m]), int(data.offsets[m + 1]))
+class _OwnEquations:
+    """The equations grad L_m(theta_m) = 0 of M clients, each in its own parameters."""
+
+    def __init__(self, glm: GLM) -> None:
+        self.glm, self.unit, self.quadratic = glm, glm.coefficient_sizes, glm.quadratic
+
+    def slopes(self, theta: Array) -> Array:
+        return self.glm.gradients(theta[:, None])[:, 0]
+
+    def curvatures(self, points: Array, which: Mask) -> Array:
+        stacks = curvature_matrices(self.glm.data, self.glm.family, points)
+        return np.concatenate([matrices[which[clients]] for clients, matrices in stacks])
+
+
+def _own_estimates(data: ClientData, family: Family, start: Array) -> list[Estimate | None]:
+    """Return every client's own estimate, or None."""
+    M, P, equations = data.n_clients, len(start), _OwnEquations(GLM(data, family))
+    found = solve(equations, np.tile(start, (M, 1)))
+    curvature = equations.curvatures(found.theta, np.ones(M, dtype=bool))
+    roots, ranks = roots_of_inverses(curvature * data.totals[:, None, None])
+    meats = np.zeros((M, P, P))
+    for batch in batches(data, P):
+        residual = family.residual(own_predictor(data, family, found.theta[batch.clients], batch), data.y[batch.rows])
+        weighted = scaled(residual, data.weights_of(batch.rows)).reshape(len(residual), -1, 1)
+        scores = (weighted * data.X[batch.rows][:, None, :]).reshape(len(residual), -1)
+        meats[batch.clients] += batch.cross(scores, scores)
+    bread = roots @ roots.transpose(0, 2, 1)
+    covariances = bread @ meats @ bread
+    known = found.reached & (ranks == P) & (data.sizes >= data.X.shape[1])
+    return [Estimate(found.theta[m], covariances[m]) if known[m] else None for m in range(M)]
+
+
+def _part(data: ClientData, clients: slice) -> ClientData:
+    """Return the data of some consecutive clients, without a copy of their rows."""
+    offsets = data.offsets[clients.start : clients.stop + 1]
+    rows = slice(int(offsets[0]), int(offsets[-1]))
     return replace(
         data,
         X=data.X[rows],
         y=data.y[rows],
-        offsets=np.array([0, rows.stop - rows.start]),
-        labels=data.labels[m : m + 1],
+        offsets=offsets - offsets[0],
+        labels=data.labels[clients],
         shift=None if data.shift is None else data.shift[rows],
         row_weights=None if data.row_weights is None else data.row_weights[rows],
-        set_aside=None,
+        set_aside=None if data.set_aside is None else data.set_aside[clients],
     )

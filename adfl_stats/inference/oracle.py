@@ -15,7 +15,7 @@ from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._types import Array
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.numerical_error import sandwich
-from adfl_stats.engine.pooled import Estimate, local_estimate, pooled_estimate
+from adfl_stats.engine.pooled import Estimate, local_estimates, pooled_estimate
 from adfl_stats.inference.record import FitRecord
 
 __all__ = ["OracleComparison", "compare_with_oracle"]
@@ -112,7 +112,7 @@ def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: Any) 
         else np.full_like(oracle.covariance, np.nan)
     )
     here = Estimate(params, own)
-    found = {int(m): local_estimate(data, family, int(m), oracle.params) for m in np.flatnonzero(normal)}
+    found = local_estimates(data, family, normal, oracle.params)
     local = [estimate for estimate in found.values() if estimate is not None]
     clients = [Estimate(theta, np.full_like(own, np.nan)) for theta in fit.theta[normal]]
     table = pd.DataFrame(

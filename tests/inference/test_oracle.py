@@ -7,7 +7,7 @@ import statsmodels.api as sm
 from numpy.testing import assert_allclose
 
 import adfl_stats as ad
-from adfl_stats.engine.pooled import local_estimate, pooled_estimate
+from adfl_stats.engine.pooled import local_estimates, pooled_estimate
 from adfl_stats.losses.families import resolve_family
 
 # ------------------------------------------------------------------ Newton's method
@@ -42,7 +42,7 @@ def test_pooled_and_local_estimates_are_those_of_statsmodels(family):
 
     for found, known in (
         (pooled_estimate(data, kind, chosen, np.zeros(3)), wanted(chosen[client])),
-        (local_estimate(data, kind, 3, np.zeros(3)), wanted(client == 3)),
+        *((local_estimates(data, kind, np.ones(6, dtype=bool), np.zeros(3))[m], wanted(client == m)) for m in range(6)),
     ):
         assert_allclose(found.params, known.params, rtol=1e-6)
         assert_allclose(np.sqrt(np.diag(found.covariance)), known.bse, rtol=1e-5)
@@ -69,9 +69,12 @@ def test_clients_without_an_estimate_of_their_own():
         np.column_stack([X, X**2, X**3])[:, [0, 1, 3, 5]], y, np.repeat([0, 1, 2], [40, 40, 3])
     )
     kind = resolve_family("binomial")
-    assert local_estimate(data, kind, 0, np.zeros(2)) is None, "separated"
-    assert local_estimate(data, kind, 1, np.zeros(2)) is not None
-    assert local_estimate(wide, kind, 2, np.zeros(4)) is None, "fewer rows than columns"
+    own = local_estimates(data, kind, np.ones(3, dtype=bool), np.zeros(2))
+    assert own[0] is None, "separated"
+    assert own[1] is not None
+    own = local_estimates(wide, kind, np.array([False, True, True]), np.zeros(4))
+    assert own[2] is None, "fewer rows than columns"
+    assert 0 not in own, "not asked for"
 
 
 # ------------------------------------------------------------------ the comparison
