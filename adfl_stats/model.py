@@ -30,9 +30,9 @@ from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.families import Family, resolve_family
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.robust_scale import robust_scale
-from adfl_stats.methods import ADFL, DFL, Method, Outcome
+from adfl_stats.methods import ADFL, Method, Outcome, check_needs
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
-from adfl_stats.theory.advice import Advice, advise_on
+from adfl_stats.theory.advice import Advice, advisable, advise_on
 from adfl_stats.theory.rates import Rates, rates_of
 from adfl_stats.trust import HETEROGENEITY, LEAST_FOR_SPREAD, has_known_dispersion, model_at
 
@@ -140,12 +140,11 @@ class DecentralizedGLM:
 
     def _data_for(self, method: Method) -> ClientData:
         """Return the data that a method works on: without clients whose numbers overflow, if it can do without them."""
-        if getattr(method, "sets_aside", False):
+        if method.sets_aside:
             return self._without_overflow
-        if hasattr(method, "ignored"):
-            ignored = method.ignored(self.data.labels)
-            if ignored.any() and not (self._overflowing & ~ignored).any():
-                return self._without_overflow
+        weights = method.known_weights(self.data.labels)
+        if weights is not None and not weights.all() and not (self._overflowing & (weights > 0.0)).any():
+            return self._without_overflow
         if self._extremes.vast.any():
             raise overflow_error(self.data.labels[self._extremes.vast])
         return self.data
@@ -233,8 +232,7 @@ class DecentralizedGLM:
         """
         if method is None:
             method = ADFL(balance=True)
-        # A class has the attributes of its objects, and would pass for a method.
-        if isinstance(method, type) or not isinstance(method, Method):
+        if not isinstance(method, Method):
             raise TypeError(
                 f"method is {method!r}; pass a method object such as ad.DFL(), ad.ADFL() or ad.Bridge('median')"
             )
@@ -245,7 +243,7 @@ class DecentralizedGLM:
                 f"heterogeneity={heterogeneity!r} needs at least {LEAST_FOR_SPREAD} clients, there are "
                 f"{self.data.n_clients}; use 'none' or 'auto'"
             )
-        if self.weighting == "random-effects" and not getattr(method, "models_clients", False):
+        if self.weighting == "random-effects" and not method.models_clients:
             raise ValueError(
                 f"weighting='random-effects' takes its weights from the model of clients, which {method.name} does not "
                 "have; use ad.ADFL(), or weighting='sample' or 'client'"
@@ -271,8 +269,9 @@ class DecentralizedGLM:
         team = default_threads() if threads is None else whole_number(threads, "threads", 1)
         with one_blas_thread():
             data = self._data_for(method)
-        said = self._said + (self._warn_of_overflow(data) if getattr(method, "sets_aside", False) else [])
+        said = self._said + (self._warn_of_overflow(data) if method.sets_aside else [])
         problem = Problem(GLM(data, self.family), self.network, self.weighting, team)
+        check_needs(method, problem, plan)
         with one_blas_thread():
             outcome = method.estimate(problem, plan)
             found = _gather(problem, method.name, outcome, plan, said)
@@ -315,9 +314,9 @@ class DecentralizedGLM:
             Its weights and balance; ``DFL()`` if not given. Abnormal clients call for small steps as long as
             they count: after a fit, ``DFL(weights=res.client_weights)`` asks for its own weights.
         """
+        method = advisable(method)
         with one_blas_thread():
-            data = self._data_for(DFL() if method is None else method)
-            return advise_on(partial(self._problem, data=data), self.network, method, tolerance)
+            return advise_on(partial(self._problem, data=self._data_for(method)), self.network, method, tolerance)
 
     def _problem(self, network: Network, data: ClientData | None = None) -> Problem:
         glm = GLM(self.data if data is None else data, self.family)

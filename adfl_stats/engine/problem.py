@@ -83,6 +83,11 @@ class Problem:
         self._coordinates: tuple[Array, Array] | None = None
 
     @property
+    def has_curvature(self) -> bool:
+        """Whether the losses have more than gradients: values, curvatures and scores."""
+        return isinstance(self.objective, GLM)
+
+    @property
     def glm(self) -> GLM:
         """The objective where it is a generalised linear model; others are refused."""
         if not isinstance(self.objective, GLM):

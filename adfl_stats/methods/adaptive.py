@@ -17,7 +17,8 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.errors import ConvergenceWarning, SelectionWarning
 from adfl_stats.losses.evaluation import majority_misfits, score_statistics
-from adfl_stats.methods._base import Outcome, initial_estimates
+from adfl_stats.methods._base import Method, Outcome, initial_estimates
+from adfl_stats.methods.bridge import Bridge
 from adfl_stats.methods.trimmed_scores import TrimmedScores
 from adfl_stats.methods.tuning import GRID, LambdaPath, can_tune, lambda_path
 from adfl_stats.trust import ClientModel, fit_client_model
@@ -47,7 +48,7 @@ UNDECIDED, CLEARLY = 4.0, 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class ADFL:
+class ADFL(Method):
     """Adaptive DFL: weighted DFL, equation (4.1), with weights omega_m that suspicious clients lose.
 
     By default omega_m is the probability that client m follows the majority, under a model of clients that may differ
@@ -68,7 +69,7 @@ class ADFL:
         Number of stages S.
     init : array, results, method or None
         Initial estimates: one row for all clients or one each, another fit, or a method to run first.
-        None takes least trimmed scores (see `TrimmedScores`).
+        None takes least trimmed scores (see `TrimmedScores`), or BRIDGE-M where the losses have gradients only.
     measure : {"norm", "score"} or None
         Suspicion: the norm of the client's gradient, as in the paper; or by how much the square root of
         Rao's score statistic n_m g' I_m^+ g / phi exceeds that of its chi-square 95 % point, and zero
@@ -93,7 +94,7 @@ class ADFL:
     True
     """
 
-    # Clients whose numbers overflow have weight 0, and the others are fitted.
+    has_limit: ClassVar[bool] = True
     sets_aside: ClassVar[bool] = True
     lam: float | str | Sequence[float] | None = None
     stages: int = 3
@@ -136,6 +137,15 @@ class ADFL:
         return self.refresh is None and (not self._fixed if self.equalise is None else self.equalise)
 
     @property
+    def needs(self) -> str:
+        """Gradients are enough for the paper's method: their norm, and a given lambda."""
+        return "gradients" if self._measure == "norm" and self._fixed and not self.models_clients else "curvature"
+
+    @property
+    def _measure(self) -> str:
+        return self.measure or ("norm" if self._fixed else "score")
+
+    @property
     def _fixed(self) -> bool:
         return self.lam is not None and not isinstance(self.lam, str) and np.ndim(self.lam) == 0
 
@@ -167,6 +177,8 @@ class ADFL:
         """Return initial estimates (M, P), what to say of them, and the runs they cost."""
         if self.init is not None:
             return initial_estimates(self.init, problem, plan)
+        if not problem.has_curvature:
+            return initial_estimates(Bridge("median"), problem, plan)
         start = TrimmedScores()
         found = start.concentrate(problem, np.zeros((0, problem.P)))
         theta = found.theta[int(np.argmin(found.misfit))]
@@ -176,7 +188,7 @@ class ADFL:
         self, problem: Problem, plan: Plan, theta: Array, runs: list[Run]
     ) -> tuple[Array, Array, Any, list[Run], dict[str, Any]]:
         """Run the stages whose weights lambda gives, Algorithm 2."""
-        measure = self.measure or ("norm" if self._fixed else "score")
+        measure = self._measure
         suspicion = suspicions(problem, theta, measure)
         choice, path = self._choose(problem, theta.mean(axis=0), suspicion, measure)
         plans, first = self._plans(plan), len(runs)

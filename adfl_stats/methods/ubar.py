@@ -14,13 +14,13 @@ from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
 from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
 from adfl_stats.losses.client_sums import linear_predictors
-from adfl_stats.methods._base import Outcome, check_neighbours, run_scheme
+from adfl_stats.methods._base import Method, Outcome, check_neighbours, run_scheme
 
 __all__ = ["UBAR"]
 
 
 @dataclass(frozen=True, eq=False)
-class UBAR:
+class UBAR(Method):
     """UBAR of Guo, Zhang, Yu, Xie, Ma, Xiang & Liu (2022, IEEE TCSVT; also called MOZI).
 
     Of the estimates that a client hears, the share `near` that is nearest to its own is looked at; of
@@ -52,6 +52,11 @@ class UBAR:
     def name(self) -> str:
         """Shown in summaries."""
         return "UBAR"
+
+    @property
+    def needs(self) -> str:
+        """A client compares its losses at what it hears."""
+        return "losses"
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion."""
