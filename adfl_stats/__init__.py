@@ -44,6 +44,7 @@ from adfl_stats.methods import (
     GeometricMedian,
     GradientTracking,
     Local,
+    Method,
     Oracle,
     TrimmedScores,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "Heterogeneity",
     "Huber",
     "Local",
+    "Method",
     "Network",
     "NetworkWarning",
     "Oracle",
