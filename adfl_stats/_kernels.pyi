@@ -7,6 +7,7 @@ def instruction_set(lanes: int = -1) -> str: ...
 
 class Mixing:
     n_clients: int
+    n_senders: int
     widest: int
     def __init__(
         self,
@@ -55,3 +56,12 @@ def rounds(
     limits: NDArray[np.float64],
     threads: int = 1,
 ) -> int: ...
+def halo_round(
+    mixing: Mixing,
+    loss: Loss,
+    theta: NDArray[np.float64],
+    steps: NDArray[np.float64],
+    out: NDArray[np.float64],
+    moved: NDArray[np.float64],
+    threads: int = 1,
+) -> None: ...

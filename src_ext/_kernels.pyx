@@ -2,9 +2,10 @@
 """The compiled loop: combine the neighbours' estimates, take a gradient step, repeat.
 
 Nothing here knows of "adaptive": methods differ in the steps they hand over and in the rule by which
-a client combines what it hears. Arguments are trusted; the constructors of `Network`, `ClientData`
-and `Problem` have checked them. ``_reference.py`` has the same names in NumPy and is the
-specification; tests hold the two together.
+a client combines what it hears. Sizes and indices are checked at every entry, since the loops read
+memory by them: O(clients + edges) where an object is built, O(1) in a call. Values are trusted; the
+constructors of `Network`, `ClientData` and `Problem` have checked them. ``engine/reference.py`` has
+the same names in NumPy and is the specification; tests hold the two together.
 
 State is theta (clients, runs, parameters), the parameters of an observation with q outputs being
 q blocks of p. Runs share data and network, so several of them turn matrix-vector products into
@@ -20,7 +21,8 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 cdef extern from "blocks.h" nogil:
-    enum: ADFL_MEAN, ADFL_MEDIAN, ADFL_TRIMMED, ADFL_KRUM, ADFL_BULYAN
+    enum: ADFL_GAUSSIAN, ADFL_HUBER
+    enum: ADFL_MEAN, ADFL_MEDIAN, ADFL_TRIMMED, ADFL_KRUM, ADFL_BULYAN, ADFL_CLIP_KNOWN, ADFL_NNA
     ctypedef struct adfl_network:
         int32_t *pairs
     ctypedef struct adfl_rule:
@@ -105,6 +107,27 @@ cdef void release(double *found) noexcept nogil:
         free((<char **> found - 1)[0])
 
 
+cdef int same(str array, int axis, Py_ssize_t found, Py_ssize_t wanted, str why) except -1:
+    """Raise ValueError unless an array has the wanted length along an axis."""
+    if found != wanted:
+        raise ValueError(f"{array}.shape[{axis}] is {found}, wanted is {wanted}: {why}")
+    return 0
+
+
+cdef int check_bounds(str name, const int64_t[::1] bounds, Py_ssize_t end, str what) except -1:
+    """Raise unless bounds[m]:bounds[m + 1] are nonempty consecutive ranges of 0:end."""
+    cdef Py_ssize_t m, last
+    if bounds.shape[0] < 2:
+        raise ValueError(f"{name} has {bounds.shape[0]} entries; wanted is one more than clients, two at least")
+    last = bounds[bounds.shape[0] - 1]
+    if bounds[0] != 0 or last != end:
+        raise ValueError(f"{name} runs from {bounds[0]} to {last}; wanted is from 0 to {end}, all {what}")
+    for m in range(bounds.shape[0] - 1):
+        if bounds[m + 1] <= bounds[m]:
+            raise ValueError(f"{name} does not increase after entry {m}: client {m} has no {what}")
+    return 0
+
+
 cdef struct Layout:
     # A client's state inside the kernel: `length` x `cols`, the runs' outputs side by side as columns.
     # One column is padded by zeros to a multiple of 8 entries; more columns to a multiple of the lanes.
@@ -116,26 +139,46 @@ cdef class Mixing:
 
     Row m combines the rows ``indices[indptr[m]:indptr[m + 1]]`` of theta; for every rule but the mean
     the first of them is the client's own. The rows of theta may be more than the rows here: a block of
-    clients with a halo of neighbours. `rule` is the rule's code, `count` and `value` are its
-    parameters, `bad` marks the entries of `indices` that are known to be bad.
+    clients with a halo of neighbours; at least `n_senders`, one more than the largest index. `rule` is
+    the rule's code, `count` and `value` are its parameters, `bad` marks the entries of `indices` that are
+    known to be bad.
     """
 
     cdef const int64_t[::1] indptr, indices
     cdef const double[::1] weights
     cdef const unsigned char[::1] bad
     cdef adfl_rule rule
-    cdef readonly Py_ssize_t n_clients, widest
+    cdef readonly Py_ssize_t n_clients, n_senders, widest
 
-    def __init__(self, const int64_t[::1] indptr, const int64_t[::1] indices, const double[::1] weights,
-                 int rule=0, Py_ssize_t count=0, double value=0.0, const unsigned char[::1] bad=None):
-        cdef Py_ssize_t m
+    def __cinit__(self, const int64_t[::1] indptr not None, const int64_t[::1] indices not None,
+                  const double[::1] weights not None, int rule=0, Py_ssize_t count=0, double value=0.0,
+                  const unsigned char[::1] bad=None):
+        cdef Py_ssize_t m, k
+        check_bounds("indptr", indptr, indices.shape[0], "entries of indices")
+        same("weights", 0, weights.shape[0], indices.shape[0], "one for each entry of indices")
+        if bad is not None:
+            same("bad", 0, bad.shape[0], indices.shape[0], "one for each entry of indices")
+        if not ADFL_MEAN <= rule <= ADFL_NNA:
+            raise ValueError(f"rule={rule}: the codes of rules are {ADFL_MEAN} to {ADFL_NNA}")
+        if rule == ADFL_CLIP_KNOWN and bad is None:
+            raise ValueError(f"rule={rule} clips by the entries that are known to be bad; give them as `bad`")
+        if not 0 <= count < 2**31:
+            raise ValueError(f"count={count}; wanted is a number from 0 to 2**31 - 1")
         self.indptr, self.indices, self.weights, self.bad = indptr, indices, weights, bad
         self.rule.kind, self.rule.count, self.rule.value = rule, count, value
         self.n_clients = indptr.shape[0] - 1
-        self.widest = 0
         for m in range(self.n_clients):
             self.widest = max(self.widest, indptr[m + 1] - indptr[m])
+        for k in range(indices.shape[0]):
+            if indices[k] < 0:
+                raise IndexError(f"indices[{k}] is {indices[k]}; rows are counted from 0")
+            self.n_senders = max(self.n_senders, indices[k] + 1)
         self.build_networks()
+
+    cdef int check_senders(self, Py_ssize_t rows) except -1:
+        if self.n_senders > rows:
+            raise IndexError(f"indices of the mixing go up to {self.n_senders - 1}; theta has {rows} rows")
+        return 0
 
     def __dealloc__(self):
         cdef Py_ssize_t rows
@@ -262,10 +305,25 @@ cdef class RowLoss(Loss):
     cdef double par
     cdef Py_ssize_t block
 
-    def __init__(self, const double[:, ::1] X, const double[::1] y, const int64_t[::1] offsets,
-                 const double[::1] totals, int family, double par=0.0, Py_ssize_t outputs=1,
-                 const double[::1] shift=None, const double[::1] row_weights=None,
-                 const double[:, ::1] metric=None):
+    def __cinit__(self, const double[:, ::1] X not None, const double[::1] y not None,
+                  const int64_t[::1] offsets not None, const double[::1] totals not None, int family,
+                  double par=0.0, Py_ssize_t outputs=1, const double[::1] shift=None,
+                  const double[::1] row_weights=None, const double[:, ::1] metric=None):
+        cdef Py_ssize_t n = X.shape[0], p = X.shape[1]
+        if p < 1 or outputs < 1:
+            raise ValueError(f"X has {p} columns and outputs={outputs}; wanted is one of each, or more")
+        if not ADFL_GAUSSIAN <= family <= ADFL_HUBER:
+            raise ValueError(f"family={family}: the codes of families are {ADFL_GAUSSIAN} to {ADFL_HUBER}")
+        check_bounds("offsets", offsets, n, "rows of X")
+        same("y", 0, y.shape[0], n, "one for each row of X")
+        same("totals", 0, totals.shape[0], offsets.shape[0] - 1, "one for each client")
+        if shift is not None:
+            same("shift", 0, shift.shape[0], n, "one for each row of X")
+        if row_weights is not None:
+            same("row_weights", 0, row_weights.shape[0], n, "one for each row of X")
+        if metric is not None:
+            same("metric", 0, metric.shape[0], p, "one for each column of X")
+            same("metric", 1, metric.shape[1], p, "one for each column of X")
         self.X, self.y, self.offsets, self.totals = X, y, offsets, totals
         self.family, self.par, self.outputs = family, par, outputs
         self.shift, self.row_weights, self.metric = shift, row_weights, metric
@@ -321,7 +379,14 @@ cdef class GramLoss(Loss):
     cdef double *packed
     cdef Py_ssize_t blocks, stride
 
-    def __init__(self, const double[:, :, ::1] S, const double[:, ::1] b, bint symmetric=False):
+    def __cinit__(self, const double[:, :, ::1] S not None, const double[:, ::1] b not None, bint symmetric=False):
+        cdef Py_ssize_t p = S.shape[1], width = S.shape[2]
+        if S.shape[0] < 1 or p < 1:
+            raise ValueError(f"S has {S.shape[0]} clients and {p} columns; wanted is one of each, or more")
+        if width < p or width > eights(p) or width % 4:
+            raise ValueError(f"S.shape[2] is {width}; wanted is {p}, padded by zeros to a multiple of 4 or of 8")
+        same("b", 0, b.shape[0], S.shape[0], "one for each client")
+        same("b", 1, b.shape[1], p, "one for each column of S")
         self.S, self.b, self.symmetric = S, b, symmetric
         self.n_clients, self.n_columns, self.outputs = S.shape[0], S.shape[1], 1
         self.flops = 1.0 * S.shape[0] * S.shape[1] * S.shape[2]
@@ -388,13 +453,44 @@ cdef void unpack(const double *state, Layout shape, double[:, :, ::1] out) noexc
                 target[(m * columns + c) * shape.p + k] = state[m * shape.size + k * shape.cols + c]
 
 
-cdef int useful_threads(int wanted, double work) noexcept nogil:
-    return 1 if work < THREAD_WORK else max(1, wanted)
+cdef int useful_threads(int wanted, Py_ssize_t clients, double work) noexcept nogil:
+    return 1 if work < THREAD_WORK else <int> max(1, min(wanted, clients))
 
 
-def combine(Mixing mixing, const double[:, :, ::1] theta, double[:, :, ::1] out):
+cdef int check_state(str name, const double[:, :, ::1] state, Py_ssize_t clients, Py_ssize_t runs,
+                     Py_ssize_t P) except -1:
+    same(name, 0, state.shape[0], clients, "one for each client")
+    same(name, 1, state.shape[1], runs, "as many as theta has")
+    same(name, 2, state.shape[2], P, "as many as the loss has")
+    return 0
+
+
+cdef int check_loss(Loss loss, const double[:, :, ::1] theta) except -1:
+    if loss.n_clients < 1:
+        raise ValueError("the loss has no clients; build a RowLoss or a GramLoss")
+    if theta.shape[1] < 1:
+        raise ValueError("theta has no runs; its shape is (clients, runs, parameters)")
+    return 0
+
+
+cdef int check_round(Mixing mixing, Loss loss, const double[:, :, ::1] theta, const double[:, ::1] steps) except -1:
+    """Raise unless the clients of the mixing and of the loss can do rounds with these steps."""
+    check_loss(loss, theta)
+    if mixing.n_clients != loss.n_clients:
+        raise ValueError(f"the mixing is of {mixing.n_clients} clients, the loss of {loss.n_clients}")
+    mixing.check_senders(theta.shape[0])
+    same("steps", 0, steps.shape[0], loss.n_clients, "one for each client")
+    same("steps", 1, steps.shape[1], theta.shape[1], "one for each run")
+    return 0
+
+
+def combine(Mixing mixing not None, const double[:, :, ::1] theta not None, double[:, :, ::1] out not None):
     """Write what every client of `mixing` hears: row m of `out` combines rows of `theta`."""
     cdef Py_ssize_t m
+    mixing.check_senders(theta.shape[0])
+    check_state("out", out, mixing.n_clients, theta.shape[1], theta.shape[2])
+    if theta.shape[1] * theta.shape[2] == 0:
+        return
     cdef double *work = allocate(mixing.work())
     try:
         for m in range(mixing.n_clients):
@@ -403,17 +499,22 @@ def combine(Mixing mixing, const double[:, :, ::1] theta, double[:, :, ::1] out)
         release(work)
 
 
-def gradient(Loss loss, const double[:, :, ::1] theta, double[:, :, ::1] out, int threads=1):
+def gradient(Loss loss not None, const double[:, :, ::1] theta not None, double[:, :, ::1] out not None,
+             int threads=1):
     """Write every client's gradient at its own row of `theta`, for all runs."""
+    check_loss(loss, theta)
+    check_state("theta", theta, loss.n_clients, theta.shape[1], loss.n_columns * loss.outputs)
+    check_state("out", out, loss.n_clients, theta.shape[1], theta.shape[2])
     cdef Py_ssize_t m, M = loss.n_clients
     cdef Layout shape = layout_of(loss, theta.shape[1])
     cdef Py_ssize_t size = shape.size, each = eights(loss.work(shape))
-    cdef int team = useful_threads(threads, loss.flops * theta.shape[1])
-    loss.prepare(shape)
-    cdef double *at = allocate(M * size)
-    cdef double *result = allocate(M * size)
-    cdef double *work = allocate(team * each)
+    cdef int team = useful_threads(threads, M, loss.flops * theta.shape[1])
+    cdef double *at = NULL
+    cdef double *result = NULL
+    cdef double *work = NULL
     try:
+        loss.prepare(shape)
+        at, result, work = allocate(M * size), allocate(M * size), allocate(team * each)
         with nogil:
             pack(theta, shape, at)
             for m in prange(M, num_threads=team, schedule="dynamic", chunksize=4):
@@ -425,8 +526,9 @@ def gradient(Loss loss, const double[:, :, ::1] theta, double[:, :, ::1] out, in
         release(work)
 
 
-def rounds(Mixing mixing, Loss loss, double[:, :, ::1] theta, const double[:, ::1] steps,
-           Py_ssize_t n_rounds, double[:, ::1] moved, const double[::1] limits, int threads=1):
+def rounds(Mixing mixing not None, Loss loss not None, double[:, :, ::1] theta not None,
+           const double[:, ::1] steps not None, Py_ssize_t n_rounds, double[:, ::1] moved not None,
+           const double[::1] limits not None, int threads=1):
     """Do `n_rounds` rounds in place and return how many were done.
 
     One round is equation (3.1) with the steps of (4.1):
@@ -434,19 +536,55 @@ def rounds(Mixing mixing, Loss loss, double[:, :, ::1] theta, const double[:, ::
     ``moved[t, r]`` receives the longest move (Euclidean) of any client in round t of run r.
     The loop stops after a round in which a move is not finite or exceeds ``limits[r]``.
     """
+    check_round(mixing, loss, theta, steps)
+    check_state("theta", theta, loss.n_clients, theta.shape[1], loss.n_columns * loss.outputs)
+    same("limits", 0, limits.shape[0], theta.shape[1], "one for each run")
+    same("moved", 1, moved.shape[1], theta.shape[1], "one for each run")
+    if not 0 <= n_rounds <= moved.shape[0]:
+        raise ValueError(f"n_rounds={n_rounds}; moved has room for 0 to {moved.shape[0]} rounds")
+    return run_rounds(mixing, loss, theta, theta, steps, n_rounds, moved, limits, threads)
+
+
+def halo_round(Mixing mixing not None, Loss loss not None, const double[:, :, ::1] theta not None,
+               const double[:, ::1] steps not None, double[:, :, ::1] out not None, double[::1] moved not None,
+               int threads=1):
+    """Do one round for some clients of a network, given also the estimates of those whom they hear.
+
+    The first rows of `theta` are those of the clients of `mixing` and `loss`, in their order; behind them
+    follow the halo's, the clients elsewhere that the indices of `mixing` name. The clients' next rows are
+    written into `out`, and their longest move in each run into `moved`. Clients in parts, each with its
+    halo, do the same rounds to the bit as all of them at once.
+    """
+    check_round(mixing, loss, theta, steps)
+    if theta.shape[0] < loss.n_clients:
+        raise ValueError(f"theta has {theta.shape[0]} rows; wanted are {loss.n_clients} of clients, then the halo's")
+    check_state("out", out, loss.n_clients, theta.shape[1], loss.n_columns * loss.outputs)
+    same("theta", 2, theta.shape[2], out.shape[2], "as many as the loss has")
+    same("moved", 0, moved.shape[0], theta.shape[1], "one for each run")
+    cdef double[:, ::1] first = <double[:1, :moved.shape[0]:1]> &moved[0]
+    run_rounds(mixing, loss, theta, out, steps, 1, first, None, threads)
+
+
+cdef Py_ssize_t run_rounds(Mixing mixing, Loss loss, const double[:, :, ::1] theta, double[:, :, ::1] out,
+                           const double[:, ::1] steps, Py_ssize_t n_rounds, double[:, ::1] moved,
+                           const double[::1] limits, int threads) except -1:
+    """Do rounds from `theta` and write the clients' rows into `out`; more than one needs all senders among them."""
     cdef Py_ssize_t m, r, t, M = loss.n_clients, R = theta.shape[1], done = 0
     cdef Layout shape = layout_of(loss, R)
     cdef Py_ssize_t size = shape.size
     cdef Py_ssize_t each = eights(2 * size + 2 * eights(shape.cols) + max(mixing.state_work(shape), loss.work(shape)))
-    cdef int team = useful_threads(threads, loss.flops * R)
-    loss.prepare(shape)
-    cdef double *now = allocate(M * size)
-    cdef double *then = allocate(M * size)
-    cdef double *moves = allocate(M * R)
-    cdef double *work = allocate(team * each)
+    cdef int team = useful_threads(threads, M, loss.flops * R)
+    cdef double *now = NULL
+    cdef double *then = NULL
+    cdef double *moves = NULL
+    cdef double *work = NULL
     cdef double *swap
+    cdef double bound
     cdef bint fine = True
     try:
+        loss.prepare(shape)
+        now, then = allocate(theta.shape[0] * size), allocate(M * size)
+        moves, work = allocate(M * R), allocate(team * each)
         with nogil:
             pack(theta, shape, now)
             for t in range(n_rounds):
@@ -462,10 +600,11 @@ def rounds(Mixing mixing, Loss loss, double[:, :, ::1] theta, const double[:, ::
                         # written so that a NaN is kept once it has been met
                         if not (moves[m * R + r] <= moved[t, r]) and moved[t, r] == moved[t, r]:
                             moved[t, r] = moves[m * R + r]
-                    fine = fine and moved[t, r] <= limits[r] and moved[t, r] <= DBL_MAX
+                    bound = DBL_MAX if limits is None else limits[r]
+                    fine = fine and moved[t, r] <= bound and moved[t, r] <= DBL_MAX
                 if not fine:
                     break
-            unpack(now, shape, theta)
+            unpack(now, shape, out)
     finally:
         release(now)
         release(then)

@@ -13,7 +13,7 @@ from adfl_stats._types import Array
 from adfl_stats.engine.rules import RULES
 from adfl_stats.losses.families import FAMILY_NAMES, Family
 
-__all__ = ["GramLoss", "Mixing", "RowLoss", "combine", "gradient", "rounds"]
+__all__ = ["GramLoss", "Mixing", "RowLoss", "combine", "gradient", "halo_round", "rounds"]
 
 
 class Mixing:
@@ -184,13 +184,21 @@ def rounds(
     threads: int = 1,
 ) -> int:
     """Do `n_rounds` rounds in place and return how many were done (equations (3.1) and (4.1))."""
-    at, slope = np.empty_like(theta), np.empty_like(theta)
     for t in range(n_rounds):
-        old = theta.copy()
-        combine(mixing, theta, at)
-        gradient(loss, at, slope)
-        theta[:] = at - steps[:, :, None] * slope
-        moved[t] = np.sqrt(((theta - old) ** 2).sum(axis=2)).max(axis=0)
+        after = np.empty_like(theta)
+        halo_round(mixing, loss, theta, steps, after, moved[t])
+        theta[:] = after
         if not np.all(np.isfinite(moved[t]) & (moved[t] <= limits)):
             return t + 1
     return n_rounds
+
+
+def halo_round(
+    mixing: Mixing, loss: RowLoss | GramLoss, theta: Array, steps: Array, out: Array, moved: Array, threads: int = 1
+) -> None:
+    """Do one round for the clients of the first rows of `theta`; behind them are others whom they hear."""
+    at, slope = np.empty_like(out), np.empty_like(out)
+    combine(mixing, theta, at)
+    gradient(loss, at, slope)
+    out[:] = at - steps[:, :, None] * slope
+    moved[:] = np.sqrt(((out - theta[: len(out)]) ** 2).sum(axis=2)).max(axis=0)
