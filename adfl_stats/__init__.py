@@ -31,6 +31,7 @@ from adfl_stats.inference.results import Results
 from adfl_stats.inference.screening import Screening, screen
 from adfl_stats.inference.storage import load
 from adfl_stats.losses.families import Huber
+from adfl_stats.losses.penalties import Ridge
 from adfl_stats.methods import (
     ADFL,
     DFL,
@@ -88,6 +89,7 @@ __all__ = [
     "Oracle",
     "OracleComparison",
     "Results",
+    "Ridge",
     "Screening",
     "SelectionWarning",
     "TrimmedScores",

@@ -16,7 +16,6 @@ from adfl_stats._algebra import inverse
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
-from adfl_stats.losses.evaluation import curvature_and_meat
 
 __all__ = [
     "NumericalError",
@@ -62,7 +61,7 @@ def sandwich(hessian: Array, meat: Array) -> tuple[Array, Array]:
 
 def yardstick(problem: Problem, theta: Array, totals: Array) -> Yardstick:
     """Measure curvature and standard errors at the mean of theta (M, P), with total weights v_m."""
-    return yardstick_of(problem, *curvature_and_meat(problem.glm.data, problem.glm.family, theta.mean(axis=0), totals))
+    return yardstick_of(problem, *problem.glm.curvature_and_meat(theta.mean(axis=0), totals))
 
 
 def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:

@@ -20,8 +20,9 @@ from adfl_stats.losses.client_sums import (
     scaled,
     weighted_curvature,
 )
-from adfl_stats.losses.evaluation import curvature_and_meat
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.penalties import Ridge
 
 __all__ = ["Estimate", "local_estimate", "pooled_estimate"]
 
@@ -38,7 +39,9 @@ class Estimate:
     covariance: Array
 
 
-def pooled_estimate(data: ClientData, family: Family, clients: Mask, start: Array) -> Estimate | None:
+def pooled_estimate(
+    data: ClientData, family: Family, clients: Mask, start: Array, penalty: Ridge | None = None
+) -> Estimate | None:
     """Return the maximum likelihood estimate on the pooled rows of some clients, None where there is none.
 
     Parameters
@@ -49,7 +52,10 @@ def pooled_estimate(data: ClientData, family: Family, clients: Mask, start: Arra
         Whose rows count.
     start : ndarray (P,)
         Where to begin.
+    penalty : Ridge, optional
+        Beside the mean loss of these rows.
     """
+    total = float(data.totals[clients].sum())
 
     def slopes(theta: Array) -> tuple[Array, Array]:
         gradient, hessian = np.zeros((family.outputs, data.X.shape[1])), np.zeros((len(theta), len(theta)))
@@ -59,24 +65,31 @@ def pooled_estimate(data: ClientData, family: Family, clients: Mask, start: Arra
             gradient += scaled(family.residual(eta, y), weight).reshape(len(y), -1).T @ X
             whole = Batch(slice(0, 1), rows, np.array([len(y)]))
             hessian += weighted_curvature(whole, X, family.curvature(eta, y), weight)[0]
-        return gradient.ravel(), hessian
+        if penalty is None:
+            return gradient.ravel(), hessian
+        return (
+            gradient.ravel() + total * penalty.gradient(theta),
+            hessian + total * np.diag(penalty.curvature(theta)),
+        )
 
     theta = _minimum(slopes, start, column_sizes(data, family))
     if theta is None:
         return None
     # So that the means over clients that the evaluation takes become sums over rows.
     weights = np.where(clients, data.n_clients * data.totals, 0.0)
-    return Estimate(theta, sandwich(*curvature_and_meat(data, family, theta, weights))[1])
+    return Estimate(theta, sandwich(*GLM(data, family, penalty).curvature_and_meat(theta, weights))[1])
 
 
-def local_estimate(data: ClientData, family: Family, m: int, start: Array) -> Estimate | None:
+def local_estimate(
+    data: ClientData, family: Family, m: int, start: Array, penalty: Ridge | None = None
+) -> Estimate | None:
     """Return client m's own estimate; None where its loss has no single minimum (few rows, separated labels)."""
     if data.sizes[m] < data.X.shape[1]:
         return None
     total = data.totals[m]
 
     def slopes(theta: Array) -> tuple[Array, Array]:
-        found = client_moments(data, family, theta, m)
+        found = client_moments(data, family, theta, m).penalised(penalty, theta)
         return total * found.gradient, total * found.hessian
 
     theta = _minimum(slopes, start, column_sizes(data, family, m))

@@ -97,6 +97,13 @@ class Problem:
             )
         return self.objective
 
+    @cached_property
+    def unpenalised(self) -> Problem:
+        """The same problem without a penalty: where clients are judged, by the scores of their rows alone."""
+        if not self.has_curvature or self.glm.penalty is None:
+            return self
+        return Problem(self.glm.unpenalised, self.network, self.weighting, self.threads)
+
     @property
     def labels(self) -> pd.Index:
         """The clients."""

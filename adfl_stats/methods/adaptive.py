@@ -84,6 +84,12 @@ class ADFL(Method):
     balance : bool
         Divide each client's step by its influence on the network; see `DFL`.
 
+    Notes
+    -----
+    In a model with a penalty, clients are judged without it: score statistics and the model of clients are those of
+    their rows alone, at estimates without the penalty, which then counts in the last fit with the weights found. The
+    gradient norm is that of the client's penalised loss, in all stages.
+
     Examples
     --------
     >>> import adfl_stats as ad
@@ -159,7 +165,7 @@ class ADFL(Method):
             details |= more
         if self.models_clients:
             starts = [theta.mean(axis=0), *([] if self.lam is None else [begin])]
-            clients, apart = _client_model(problem, starts, plan.heterogeneity)
+            clients, apart = _client_model(problem.unpenalised, starts, plan.heterogeneity)
             details |= {"disputed": apart} if apart else {}
             details |= _warn_of_selection(problem, clients, plan.heterogeneity)
             shares = clients.information_shares if problem.weighting == "random-effects" else None
@@ -180,7 +186,7 @@ class ADFL(Method):
         if not problem.has_curvature:
             return initial_estimates(Bridge("median"), problem, plan)
         start = TrimmedScores()
-        found = start.concentrate(problem, np.zeros((0, problem.P)))
+        found = start.concentrate(problem.unpenalised, np.zeros((0, problem.P)))
         theta = found.theta[int(np.argmin(found.misfit))]
         return np.tile(theta, (problem.M, 1)), {"start": start.name}, []
 
@@ -189,16 +195,24 @@ class ADFL(Method):
     ) -> tuple[Array, Array, Any, list[Run], dict[str, Any]]:
         """Run the stages whose weights lambda gives, Algorithm 2."""
         measure = self._measure
-        suspicion = suspicions(problem, theta, measure)
-        choice, path = self._choose(problem, theta.mean(axis=0), suspicion, measure)
+        # A score statistic has its null at the estimate without a penalty; the norm is that of the client's whole loss.
+        judged = problem.unpenalised if measure == "score" else problem
+        suspicion = suspicions(judged, theta, measure)
+        choice, path = self._choose(judged, theta.mean(axis=0), suspicion, measure)
         plans, first = self._plans(plan), len(runs)
         for k, stage in enumerate(plans):
             if k > 0:
-                suspicion = suspicions(problem, theta, measure)
+                suspicion = suspicions(judged, theta, measure)
             lam = choice / suspicion_unit(suspicion, measure) if isinstance(self.lam, str) else choice
             steps = problem.steps(adaptive_weights(suspicion, lam), balance=self.balance)
             final = k + 1 == len(plans) and not self.models_clients
-            run = settle(problem, theta, steps, stage if final else stage.loosened(), label=f"aDFL stage {k + 1}")
+            run = settle(
+                problem if final else judged,
+                theta,
+                steps,
+                stage if final else stage.loosened(),
+                label=f"aDFL stage {k + 1}",
+            )
             initial, theta = theta, run.theta
             runs = [*runs, run]
         details = {"lam": float(lam), "measure": measure, "stages": len(plans)}

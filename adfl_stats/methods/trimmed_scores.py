@@ -84,7 +84,7 @@ class TrimmedScores(Method):
         if self.rival is not None:
             given, _, runs = initial_estimates(self.rival, problem, plan)
             rivals = given.mean(axis=0)[None]
-        found = self.concentrate(problem, rivals)
+        found = self.concentrate(problem.unpenalised, rivals)
         best = int(np.argmin(found.misfit))
         steps = problem.steps(found.chosen[:, best].astype(np.float64))
         centre = np.tile(found.theta[best], (problem.M, 1))

@@ -87,11 +87,12 @@ class UBAR(Method):
 
 
 def client_losses(problem: Problem, m: int, thetas: Array) -> Array:
-    """Return client m's mean loss at each row of thetas (c, P), up to a term free of it."""
+    """Return client m's loss at each row of thetas (c, P), up to a term free of it."""
     data, family = problem.glm.data, problem.glm.family
     total = np.zeros(len(thetas))
     for rows in data.blocks(m):
         y, etas = data.y[rows], linear_predictors(data, family, thetas, rows)
         losses = np.array([family.loss(eta, y) for eta in etas]) if etas.ndim == 3 else family.loss(etas, y)
         total += losses @ data.weights_of(rows)
-    return total / data.totals[m]
+    penalty = problem.glm.penalty
+    return total / data.totals[m] + (0.0 if penalty is None else penalty.value(thetas))
