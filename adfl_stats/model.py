@@ -297,7 +297,7 @@ class DecentralizedGLM:
         check_needs(method, problem, plan)
         with one_blas_thread():
             outcome = method.estimate(problem, plan)
-            found = _gather(problem, method.name, outcome, plan, said)
+            found = _gather(problem, method, outcome, plan, said)
         return Results(found, data if keep_data else None)
 
     def rates(self, res: Results) -> Rates:
@@ -346,7 +346,7 @@ class DecentralizedGLM:
         return Problem(glm, network, self.weighting, default_threads())
 
 
-def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: list[str]) -> FitRecord:
+def _gather(problem: Problem, method: Method, outcome: Outcome, plan: Plan, said: list[str]) -> FitRecord:
     """Evaluate the estimate once more over the data and put together what results need."""
     data, family, network = problem.glm.data, problem.glm.family, problem.network
     params, steps = outcome.theta.mean(axis=0), outcome.steps
@@ -385,7 +385,8 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
     llf, deviance = goodness(data, family, params, steps.weights, found.scale)
     trace = pd.concat([pd.DataFrame(run.trace).assign(run=k) for k, run in enumerate(outcome.runs)], ignore_index=True)
     return FitRecord(
-        method=name,
+        method=method.name,
+        weighted=method.has_limit and plan.attack is None,
         details=outcome.details
         | ({} if plan.attack is None else {"attack": type(plan.attack).__name__})
         | ({"warnings": said} if said else {}),

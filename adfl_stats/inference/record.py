@@ -26,10 +26,6 @@ from adfl_stats.trust.weights import trusted_by
 __all__ = ["FitRecord", "Start", "goodness"]
 
 
-# The methods whose rounds are those of equation (4.1), which the theorems are about.
-WEIGHTED = ("DFL", "weighted DFL", "oracle DFL", "aDFL")
-
-
 @dataclass(frozen=True, eq=False)
 class Start:
     """The initial estimates of the last stage, in as few numbers as Condition 7 and Theorem 2 need.
@@ -63,6 +59,8 @@ class FitRecord:
     """The state of a `Results`; see there for the meaning of each."""
 
     method: str
+    # Whether a round was a weighted mean of honest messages and a gradient step, equation (4.1).
+    weighted: bool
     details: dict[str, Any]
     family: Family
     network: Network
@@ -111,11 +109,6 @@ class FitRecord:
         penalised = self.evaluation.information
         rows = penalised - self.total_weights.mean() * np.diag(self.penalty.c)
         return float(np.trace(inverse(penalised) @ rows))
-
-    @property
-    def weighted(self) -> bool:
-        """Whether a round was a weighted mean of honest messages and a gradient step, equation (4.1)."""
-        return self.method in WEIGHTED and "attack" not in self.details
 
     @property
     def set_aside(self) -> Mask:

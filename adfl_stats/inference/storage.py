@@ -26,10 +26,10 @@ from adfl_stats.network.network import Network
 
 __all__ = ["load", "save"]
 
-FORMAT = 4
+FORMAT = 5
 _ARRAYS = ("theta", "weights", "total_weights", "sizes")
 _WORDS = (
-    "method", "details", "tolerance", "solver", "step", "rounds", "total_rounds", "columns", "classes",
+    "method", "weighted", "details", "tolerance", "solver", "step", "rounds", "total_rounds", "columns", "classes",
     "y_name", "client_name", "llf", "deviance", "preconditioned", "smooth", "n_dropped",
     "cov_type", "weighting", "rounds_needed",
 )  # fmt: skip

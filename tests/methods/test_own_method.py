@@ -98,3 +98,17 @@ def test_what_the_methods_declare():
     assert ad.Oracle([1]).known_weights(labels).tolist() == [1, 0, 1, 1, 1, 1, 1, 1, 1, 1]
     assert ad.DFL(weights=[0.5] * M).known_weights(labels).tolist() == [0.5] * M
     assert ad.ADFL().known_weights(labels) is None
+
+
+def test_theory_goes_by_what_a_method_declares_and_not_by_its_name(model):
+    class Renamed(ad.DFL):
+        """The recursion (3.1) under another name."""
+
+        @property
+        def name(self):
+            return "renamed"
+
+    res = model.fit(Renamed(), step=0.1, rounds=100)
+    assert model.rates(res).exact == model.rates(model.fit(ad.DFL(), step=0.1, rounds=100)).exact
+    with pytest.raises(ValueError, match="BRIDGE-M, which is not a weighted mean and a gradient step"):
+        model.rates(model.fit(ad.Bridge(), step=0.1, rounds=100))
