@@ -204,6 +204,13 @@ def test_methods_that_need_more_than_gradients_say_so(method, what):
         estimate(method, Problem(Regression(smooth_absolute), DIRECTED), PLAN)
 
 
+def test_losses_without_curvature_run_rounds_where_the_solver_is_free():
+    problem, plan = Problem(Regression(smooth_absolute), DIRECTED), Plan(step=0.1, rounds=20, solver="auto")
+    found = estimate(ad.DFL(), problem, plan)
+    assert_array_equal(found.theta, estimate(ad.DFL(), problem, Plan(step=0.1, rounds=20)).theta)
+    assert found.runs[-1].solver == "rounds"
+
+
 def test_the_limit_needs_curvature():
     with pytest.raises(ValueError, match=r"solver='limit' needs the curvatures.*a Regression.*run DFL with solver="):
         estimate(ad.DFL(), Problem(Regression(smooth_absolute), DIRECTED), Plan(step=0.1, solver="limit"))
