@@ -31,6 +31,7 @@ from adfl_stats.inference.results import Results
 from adfl_stats.inference.screening import Screening, screen
 from adfl_stats.inference.storage import load
 from adfl_stats.losses.families import Huber
+from adfl_stats.losses.penalties import Ridge
 from adfl_stats.methods import (
     ADFL,
     DFL,
@@ -44,6 +45,7 @@ from adfl_stats.methods import (
     GeometricMedian,
     GradientTracking,
     Local,
+    Method,
     Oracle,
     TrimmedScores,
 )
@@ -81,11 +83,13 @@ __all__ = [
     "Heterogeneity",
     "Huber",
     "Local",
+    "Method",
     "Network",
     "NetworkWarning",
     "Oracle",
     "OracleComparison",
     "Results",
+    "Ridge",
     "Screening",
     "SelectionWarning",
     "TrimmedScores",

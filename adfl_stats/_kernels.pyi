@@ -39,6 +39,7 @@ class RowLoss(Loss):
         shift: NDArray[np.float64] | None = None,
         row_weights: NDArray[np.float64] | None = None,
         metric: NDArray[np.float64] | None = None,
+        ridge: NDArray[np.float64] | None = None,
     ) -> None: ...
 
 class GramLoss(Loss):

@@ -23,16 +23,18 @@ from adfl_stats.errors import ConditionWarning, ConvergenceWarning, NetworkWarni
 from adfl_stats.inference.client_record import record_clients
 from adfl_stats.inference.clustered import gather_clustered
 from adfl_stats.inference.evidence import gather_evidence
+from adfl_stats.inference.judging import judging_point
 from adfl_stats.inference.record import FitRecord, Start, goodness
 from adfl_stats.inference.results import Results
 from adfl_stats.losses import design_checks
 from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.families import Family, resolve_family
 from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.robust_scale import robust_scale
-from adfl_stats.methods import ADFL, DFL, Method, Outcome
+from adfl_stats.methods import ADFL, Method, Outcome, check_needs
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
-from adfl_stats.theory.advice import Advice, advise_on
+from adfl_stats.theory.advice import Advice, advisable, advise_on
 from adfl_stats.theory.rates import Rates, rates_of
 from adfl_stats.trust import HETEROGENEITY, LEAST_FOR_SPREAD, has_known_dispersion, model_at
 
@@ -62,6 +64,9 @@ class DecentralizedGLM:
         two, by the information that each has about the mean of clients that differ (random-effects weights, efficient
         where clients differ much and have unequal sizes; `ADFL` with its model of clients only). The paper has
         clients of equal size, where all are the same.
+    penalty : Ridge, optional
+        Added to the mean loss of every client; see `Ridge`. Standard errors then describe the variance of the
+        estimate, and not the bias that the penalty brings.
 
     Examples
     --------
@@ -75,7 +80,13 @@ class DecentralizedGLM:
     """
 
     def __init__(
-        self, data: ClientData, network: Network, family: Any = "gaussian", *, weighting: str = "sample"
+        self,
+        data: ClientData,
+        network: Network,
+        family: Any = "gaussian",
+        *,
+        weighting: str = "sample",
+        penalty: Ridge | None = None,
     ) -> None:
         if not isinstance(data, ClientData):
             raise TypeError(
@@ -96,8 +107,19 @@ class DecentralizedGLM:
                 self.family = replace(self.family, par=self.family.tuning * sigma)
             design_checks.warn_of_clients(self.data, self.family, found.extremes)
             self._said = design_checks.warn_of_copies(self.data, found.hashes)
+        self.penalty = self._penalty(penalty)
         self._extremes = found.extremes
         self._said += self._warn_of_network()
+
+    def _penalty(self, penalty: Any) -> Ridge | None:
+        """Return the penalty with one number for each coefficient; none where all are zero."""
+        if penalty is None:
+            return None
+        if not isinstance(penalty, Ridge):
+            raise TypeError(f"penalty is {penalty!r}; pass a penalty such as ad.Ridge(0.1), or None")
+        glm = GLM(self.data, self.family)
+        found = penalty.on(glm.names, glm.constant_coefficients)
+        return found if np.any(found.c) else None
 
     def _warn_of_network(self) -> list[str]:
         """Warn of groups that never hear of one another, and of clients that (nearly) nobody hears."""
@@ -140,12 +162,11 @@ class DecentralizedGLM:
 
     def _data_for(self, method: Method) -> ClientData:
         """Return the data that a method works on: without clients whose numbers overflow, if it can do without them."""
-        if getattr(method, "sets_aside", False):
+        if method.sets_aside:
             return self._without_overflow
-        if hasattr(method, "ignored"):
-            ignored = method.ignored(self.data.labels)
-            if ignored.any() and not (self._overflowing & ~ignored).any():
-                return self._without_overflow
+        weights = method.known_weights(self.data.labels)
+        if weights is not None and not weights.all() and not (self._overflowing & (weights > 0.0)).any():
+            return self._without_overflow
         if self._extremes.vast.any():
             raise overflow_error(self.data.labels[self._extremes.vast])
         return self.data
@@ -172,11 +193,12 @@ class DecentralizedGLM:
         family: Any = "gaussian",
         *,
         weighting: str = "sample",
+        penalty: Ridge | None = None,
         **columns: Any,
     ) -> DecentralizedGLM:
         """Build data and model at once; `columns` are those of `ClientData.from_frame`."""
         data = ClientData.from_frame(frame, formula, client, **columns)
-        return cls(data, network, family, weighting=weighting)
+        return cls(data, network, family, weighting=weighting, penalty=penalty)
 
     def fit(
         self,
@@ -233,8 +255,7 @@ class DecentralizedGLM:
         """
         if method is None:
             method = ADFL(balance=True)
-        # A class has the attributes of its objects, and would pass for a method.
-        if isinstance(method, type) or not isinstance(method, Method):
+        if not isinstance(method, Method):
             raise TypeError(
                 f"method is {method!r}; pass a method object such as ad.DFL(), ad.ADFL() or ad.Bridge('median')"
             )
@@ -245,7 +266,7 @@ class DecentralizedGLM:
                 f"heterogeneity={heterogeneity!r} needs at least {LEAST_FOR_SPREAD} clients, there are "
                 f"{self.data.n_clients}; use 'none' or 'auto'"
             )
-        if self.weighting == "random-effects" and not getattr(method, "models_clients", False):
+        if self.weighting == "random-effects" and not method.models_clients:
             raise ValueError(
                 f"weighting='random-effects' takes its weights from the model of clients, which {method.name} does not "
                 "have; use ad.ADFL(), or weighting='sample' or 'client'"
@@ -271,11 +292,12 @@ class DecentralizedGLM:
         team = default_threads() if threads is None else whole_number(threads, "threads", 1)
         with one_blas_thread():
             data = self._data_for(method)
-        said = self._said + (self._warn_of_overflow(data) if getattr(method, "sets_aside", False) else [])
-        problem = Problem(GLM(data, self.family), self.network, self.weighting, team)
+        said = self._said + (self._warn_of_overflow(data) if method.sets_aside else [])
+        problem = Problem(GLM(data, self.family, self.penalty), self.network, self.weighting, team)
+        check_needs(method, problem, plan)
         with one_blas_thread():
             outcome = method.estimate(problem, plan)
-            found = _gather(problem, method.name, outcome, plan, said)
+            found = _gather(problem, method, outcome, plan, said)
         return Results(found, data if keep_data else None)
 
     def rates(self, res: Results) -> Rates:
@@ -315,20 +337,21 @@ class DecentralizedGLM:
             Its weights and balance; ``DFL()`` if not given. Abnormal clients call for small steps as long as
             they count: after a fit, ``DFL(weights=res.client_weights)`` asks for its own weights.
         """
+        method = advisable(method)
         with one_blas_thread():
-            data = self._data_for(DFL() if method is None else method)
-            return advise_on(partial(self._problem, data=data), self.network, method, tolerance)
+            return advise_on(partial(self._problem, data=self._data_for(method)), self.network, method, tolerance)
 
     def _problem(self, network: Network, data: ClientData | None = None) -> Problem:
-        glm = GLM(self.data if data is None else data, self.family)
+        glm = GLM(self.data if data is None else data, self.family, self.penalty)
         return Problem(glm, network, self.weighting, default_threads())
 
 
-def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: list[str]) -> FitRecord:
+def _gather(problem: Problem, method: Method, outcome: Outcome, plan: Plan, said: list[str]) -> FitRecord:
     """Evaluate the estimate once more over the data and put together what results need."""
     data, family, network = problem.glm.data, problem.glm.family, problem.network
     params, steps = outcome.theta.mean(axis=0), outcome.steps
-    found = evaluate(data, family, params, steps.totals)
+    penalty, smooth = problem.glm.penalty, outcome.smooth
+    found = evaluate(data, family, params, steps.totals).penalised(penalty, params, steps.totals)
     unit = yardstick_of(problem, found.hessian, found.meat)
     if outcome.smooth:
         error = numerical_error(problem, outcome.theta, steps.totals, unit)
@@ -337,8 +360,9 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
     last = outcome.runs[-1]
     if plan.rounds is None and outcome.smooth and error.total > plan.tolerance:
         _warn_of_error(error, plan, last)
-    clients = outcome.clients or model_at(problem, params, steps.weights, plan.heterogeneity)
-    clients = clients.at(problem, params)
+    judged = judging_point(problem, params, steps.totals, smooth=smooth)
+    clients = outcome.clients or model_at(problem.unpenalised, judged, steps.weights, plan.heterogeneity)
+    clients = clients.at(problem.unpenalised, judged)
     record = record_clients(
         clients, steps.totals, data.totals, known=has_known_dispersion(data, family), smooth=outcome.smooth
     )
@@ -351,11 +375,18 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
         smooth=outcome.smooth,
         spread=record.spread if record.differ else None,
         dispersion=record.dispersion,
+        penalty=penalty,
     )
+    evidence = gather_evidence(data, family, params, steps.totals, found, smooth=smooth, penalty=penalty)
+    if penalty is not None:
+        without = evaluate(data, family, judged, steps.totals)
+        mirrors = gather_evidence(data, family, judged, steps.totals, without, smooth=smooth)
+        evidence = replace(mirrors, shift=evidence.shift)
     llf, deviance = goodness(data, family, params, steps.weights, found.scale)
     trace = pd.concat([pd.DataFrame(run.trace).assign(run=k) for k, run in enumerate(outcome.runs)], ignore_index=True)
     return FitRecord(
-        method=name,
+        method=method.name,
+        weighted=method.has_limit and plan.attack is None,
         details=outcome.details
         | ({} if plan.attack is None else {"attack": type(plan.attack).__name__})
         | ({"warnings": said} if said else {}),
@@ -365,7 +396,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
         weights=steps.weights,
         total_weights=steps.totals,
         evaluation=found,
-        evidence=gather_evidence(data, family, params, steps.totals, found, smooth=outcome.smooth),
+        evidence=evidence,
         clients=record,
         clustered=clustered,
         cov_type="CR2" if record.differ and outcome.smooth and clustered.clients > 1 else "sandwich",
@@ -392,6 +423,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
         deviance=deviance,
         spec=data.spec,
         weighting=problem.weighting,
+        penalty=penalty,
     )
 
 

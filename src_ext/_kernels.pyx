@@ -293,12 +293,12 @@ cdef class RowLoss(Loss):
     """Losses that need the rows: one pass over blocks of X, linear predictor, residual, X'residual.
 
     Client m holds rows ``offsets[m]:offsets[m + 1]``; its gradient is divided by ``totals[m]``.
-    `shift` (added to the linear predictor), `row_weights` and `metric` (a p x p matrix applied to
-    every gradient) may be None.
+    `shift` (added to the linear predictor), `row_weights`, `ridge` (P numbers whose products with theta
+    are added to every gradient) and `metric` (a p x p matrix applied to every gradient) may be None.
     """
 
     cdef const double[:, ::1] X
-    cdef const double[::1] y, totals, shift, row_weights
+    cdef const double[::1] y, totals, shift, row_weights, ridge
     cdef const double[:, ::1] metric
     cdef const int64_t[::1] offsets
     cdef int family
@@ -308,7 +308,8 @@ cdef class RowLoss(Loss):
     def __cinit__(self, const double[:, ::1] X not None, const double[::1] y not None,
                   const int64_t[::1] offsets not None, const double[::1] totals not None, int family,
                   double par=0.0, Py_ssize_t outputs=1, const double[::1] shift=None,
-                  const double[::1] row_weights=None, const double[:, ::1] metric=None):
+                  const double[::1] row_weights=None, const double[:, ::1] metric=None,
+                  const double[::1] ridge=None):
         cdef Py_ssize_t n = X.shape[0], p = X.shape[1]
         if p < 1 or outputs < 1:
             raise ValueError(f"X has {p} columns and outputs={outputs}; wanted is one of each, or more")
@@ -324,9 +325,11 @@ cdef class RowLoss(Loss):
         if metric is not None:
             same("metric", 0, metric.shape[0], p, "one for each column of X")
             same("metric", 1, metric.shape[1], p, "one for each column of X")
+        if ridge is not None:
+            same("ridge", 0, ridge.shape[0], p * outputs, "one for each parameter")
         self.X, self.y, self.offsets, self.totals = X, y, offsets, totals
         self.family, self.par, self.outputs = family, par, outputs
-        self.shift, self.row_weights, self.metric = shift, row_weights, metric
+        self.shift, self.row_weights, self.metric, self.ridge = shift, row_weights, metric, ridge
         self.n_clients, self.n_columns = offsets.shape[0] - 1, X.shape[1]
         self.block = max(8, min(256, BLOCK_BYTES // (8 * X.shape[1]) // 8 * 8))
         self.flops = 2.0 * X.shape[0] * X.shape[1] * outputs
@@ -336,7 +339,7 @@ cdef class RowLoss(Loss):
 
     cdef void gradient_at(self, Py_ssize_t m, const double *T, Layout shape, double *G,
                           double *work) noexcept nogil:
-        cdef Py_ssize_t p = self.n_columns, cols = shape.cols, rows, c, i
+        cdef Py_ssize_t p = self.n_columns, cols = shape.cols, rows, c, i, k
         cdef Py_ssize_t low = self.offsets[m], last = self.offsets[m + 1]
         # Blocks of nearly equal size: a last one of a few rows would cost as much as a full one.
         cdef Py_ssize_t blocks = (last - low + self.block - 1) // self.block
@@ -359,6 +362,10 @@ cdef class RowLoss(Loss):
             ops.accumulate(&self.X[low, 0], p, rows, p, E, cols, G)
             low = low + rows
         ops.scale(G, shape.size, 1.0 / self.totals[m])
+        if self.ridge is not None:
+            for k in range(p):
+                for c in range(shape.runs * self.outputs):
+                    G[k * cols + c] += self.ridge[c % self.outputs * p + k] * T[k * cols + c]
         if self.metric is not None:
             memcpy(raw, G, shape.size * sizeof(double))
             ops.products(&self.metric[0, 0], p, p, p, raw, cols, G)

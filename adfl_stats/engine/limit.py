@@ -61,7 +61,7 @@ class Limits:
 
 def settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, label: str = "") -> Run:
     """Carry weighted DFL, equation (4.1), from `start` (M, P) to where the plan wants it, by its solver."""
-    if plan.solver == "rounds":
+    if plan.solver == "rounds" or not problem.has_curvature:
         return iterate(problem, start, steps, plan, label=label)
     metric, bound = None, None
     if plan.step is None:

@@ -196,8 +196,10 @@ def curvature_at(problem: Problem, points: Array, metric: Array | None, totals: 
     by_matrix = family.outputs > 1 or problem.glm.p <= data.n_rows / M
     stacked = np.zeros((M, P, -(-P // 4) * 4)) if by_matrix else None
     mean, traces = np.zeros((totals.shape[1], P, P)), np.empty(M)
+    ridge = problem.glm.ridge
     for clients, matrices in curvature_matrices(data, family, points):
-        seen = matrices if metric is None else _in_metric(metric, matrices)
+        own = matrices if ridge is None else matrices + np.diag(ridge)
+        seen = own if metric is None else _in_metric(metric, own)
         mean += np.einsum("mr,mij->rij", shares[clients], seen, optimize=True)
         traces[clients] = np.einsum("mii->m", seen)
         if stacked is not None:
@@ -222,7 +224,14 @@ def _row_products(problem: Problem, points: Array, metric: Array | None) -> _ker
         eta, rows = own_predictor(data, family, own, batch), batch.rows
         curvature[rows] = family.curvature(eta, data.y[rows]) * data.weights_of(rows)
     return _kernels.RowLoss(
-        data.X, np.zeros(data.n_rows), data.offsets, data.totals, 0, row_weights=curvature, metric=metric
+        data.X,
+        np.zeros(data.n_rows),
+        data.offsets,
+        data.totals,
+        0,
+        row_weights=curvature,
+        metric=metric,
+        ridge=problem.glm.ridge,
     )
 
 

@@ -17,7 +17,6 @@ from adfl_stats._arguments import listing
 from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.transport import LOCAL, Transport, mean_over
-from adfl_stats.losses.evaluation import curvature_and_meat
 
 __all__ = [
     "NumericalError",
@@ -68,7 +67,7 @@ def yardstick(problem: Problem, theta: Array, totals: Array) -> Yardstick:
     def part(at: slice) -> Array:
         own = np.zeros_like(totals)
         own[at] = totals[at]
-        return np.stack(curvature_and_meat(problem.glm.data, problem.glm.family, centre, own))
+        return np.stack(problem.glm.curvature_and_meat(centre, own))
 
     return yardstick_of(problem, *problem.transport.total(part))
 

@@ -13,9 +13,10 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.equations import Equations, solve
 from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.losses.client_sums import own_predictor, scaled
-from adfl_stats.losses.evaluation import curvature_and_meat, curvature_matrices
+from adfl_stats.losses.evaluation import curvature_matrices
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.penalties import Ridge
 
 __all__ = ["Estimate", "local_estimates", "pooled_estimate"]
 
@@ -28,7 +29,9 @@ class Estimate:
     covariance: Array
 
 
-def pooled_estimate(data: ClientData, family: Family, clients: Mask, start: Array) -> Estimate | None:
+def pooled_estimate(
+    data: ClientData, family: Family, clients: Mask, start: Array, penalty: Ridge | None = None
+) -> Estimate | None:
     """Return the maximum likelihood estimate on the pooled rows of some clients, None where there is none.
 
     Parameters
@@ -39,21 +42,25 @@ def pooled_estimate(data: ClientData, family: Family, clients: Mask, start: Arra
         Whose rows count.
     start : ndarray (P,)
         Where to begin.
+    penalty : Ridge, optional
+        Beside the mean loss of these rows.
     """
     # With these total weights the means over clients are sums over rows.
-    weights = np.where(clients, data.n_clients * data.totals, 0.0)
-    found = solve(Equations(GLM(data, family), weights[:, None]), start[None])
+    weights, glm = np.where(clients, data.n_clients * data.totals, 0.0), GLM(data, family, penalty)
+    found = solve(Equations(glm, weights[:, None]), start[None])
     theta = found.theta[0]
     if not found.reached[0]:
         return None
-    hessian, meat = curvature_and_meat(data, family, theta, weights)
+    hessian, meat = glm.curvature_and_meat(theta, weights)
     # Few rows, or separated labels: the loss has no single minimum.
     if roots_of_inverses(hessian[None])[1][0] < len(theta):
         return None
     return Estimate(theta, sandwich(hessian, meat)[1])
 
 
-def local_estimates(data: ClientData, family: Family, clients: Mask, start: Array) -> dict[int, Estimate | None]:
+def local_estimates(
+    data: ClientData, family: Family, clients: Mask, start: Array, penalty: Ridge | None = None
+) -> dict[int, Estimate | None]:
     """Return the own estimates of some clients (M,), all at once.
 
     None stands for a client whose loss has no single minimum (few rows, separated labels).
@@ -62,7 +69,7 @@ def local_estimates(data: ClientData, family: Family, clients: Mask, start: Arra
     for pieces in whole_clients(data, len(start)):
         at = pieces[0].clients
         if clients[at].any():
-            own = _own_estimates(_part(data, at), family, start)
+            own = _own_estimates(GLM(_part(data, at), family, penalty), start)
             found |= {m: own[m - at.start] for m in range(at.start, at.stop) if clients[m]}
     return found
 
@@ -78,12 +85,14 @@ class _OwnEquations:
 
     def curvatures(self, points: Array, which: Mask) -> Array:
         stacks = curvature_matrices(self.glm.data, self.glm.family, points)
-        return np.concatenate([matrices[which[clients]] for clients, matrices in stacks])
+        found = np.concatenate([matrices[which[clients]] for clients, matrices in stacks])
+        return found if self.glm.ridge is None else found + np.diag(self.glm.ridge)
 
 
-def _own_estimates(data: ClientData, family: Family, start: Array) -> list[Estimate | None]:
+def _own_estimates(glm: GLM, start: Array) -> list[Estimate | None]:
     """Return every client's own estimate, or None."""
-    M, P, equations = data.n_clients, len(start), _OwnEquations(GLM(data, family))
+    data, family, equations = glm.data, glm.family, _OwnEquations(glm)
+    M, P = glm.M, glm.P
     found = solve(equations, np.tile(start, (M, 1)))
     curvature = equations.curvatures(found.theta, np.ones(M, dtype=bool))
     roots, ranks = roots_of_inverses(curvature * data.totals[:, None, None])

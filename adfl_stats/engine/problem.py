@@ -95,6 +95,11 @@ class Problem:
         self._coordinates: tuple[Array, Array] | None = None
 
     @property
+    def has_curvature(self) -> bool:
+        """Whether the losses have more than gradients: values, curvatures and scores."""
+        return isinstance(self.objective, GLM)
+
+    @property
     def glm(self) -> GLM:
         """The objective where it is a generalised linear model; others are refused."""
         if not isinstance(self.objective, GLM):
@@ -103,6 +108,13 @@ class Problem:
                 f"{type(self.objective).__name__}, which has gradients only"
             )
         return self.objective
+
+    @cached_property
+    def unpenalised(self) -> Problem:
+        """The same problem without a penalty: where clients are judged, by the scores of their rows alone."""
+        if not self.has_curvature or self.glm.penalty is None:
+            return self
+        return Problem(self.glm.unpenalised, self.network, self.weighting, self.threads, self.transport)
 
     @property
     def labels(self) -> pd.Index:

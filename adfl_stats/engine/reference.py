@@ -123,10 +123,11 @@ class RowLoss:
         shift: Array | None = None,
         row_weights: Array | None = None,
         metric: Array | None = None,
+        ridge: Array | None = None,
     ) -> None:
         self.X, self.y, self.offsets, self.totals = X, y, offsets, totals
         self.family, self.outputs = Family(FAMILY_NAMES[family], par, outputs), outputs
-        self.shift, self.row_weights, self.metric = shift, row_weights, metric
+        self.shift, self.row_weights, self.metric, self.ridge = shift, row_weights, metric, ridge
         self.n_clients, self.n_columns = len(offsets) - 1, X.shape[1]
 
     def gradient_at(self, m: int, theta: Array) -> Array:
@@ -145,6 +146,8 @@ class RowLoss:
             if self.row_weights is not None:
                 residual = residual * self.row_weights[rows, None]
             found = residual.T @ X / self.totals[m]
+            if self.ridge is not None:
+                found += (self.ridge * parameters).reshape(found.shape)
             out[r] = (found if self.metric is None else found @ self.metric.T).ravel()
         return out
 

@@ -98,19 +98,30 @@ def rounds_of(
     scheme: Scheme, problem: Problem, steps: ClientSteps, attack: Attack | None, metric: Array | None
 ) -> Rounds:
     """Return a method's rounds: the kernel's own loop where it has one, else one in Python."""
-    loss = problem.glm.loss(metric)
-    if scheme.update is None and attack is None:
+    if scheme.update is None and attack is None and problem.has_curvature:
         mixing = problem.mixing if scheme.rule is MEAN else Exchange(problem, scheme.rule).mixing
-        return partial(_kernel_rounds, mixing, loss, steps.factors, problem.threads)
+        return partial(_kernel_rounds, mixing, problem.glm.loss(metric), steps.factors, problem.threads)
 
-    exchange = Exchange(problem, scheme.rule, attack)
+    exchange, gradients = Exchange(problem, scheme.rule, attack), _gradients(problem, metric)
 
     def slope(theta: Array) -> Array:
-        out = np.empty((problem.M, 1, problem.P))
-        _kernels.gradient(loss, np.ascontiguousarray(theta)[:, None, :], out, problem.threads)
-        return steps.factors[:, None] * out[:, 0]
+        return np.asarray(steps.factors[:, None] * gradients(theta))
 
     return partial(_python_rounds, (scheme.update or _descend)(exchange, slope))
+
+
+def _gradients(problem: Problem, metric: Array | None) -> Callable[[Array], Array]:
+    """Return each client's gradient at its row of theta (M, P), with `metric` (p, p) applied to it if given."""
+    if metric is None:
+        return problem.gradients
+    loss = problem.glm.loss(metric)
+
+    def gradients(theta: Array) -> Array:
+        out = np.empty((problem.M, 1, problem.P))
+        _kernels.gradient(loss, np.ascontiguousarray(theta)[:, None, :], out, problem.threads)
+        return out[:, 0]
+
+    return gradients
 
 
 def _descend(exchange: Exchange, slope: Slope) -> Update:

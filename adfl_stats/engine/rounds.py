@@ -8,6 +8,9 @@ Three ways to run, from the arguments of ``fit``:
 - neither: constant-and-cut in coordinates in which the pooled curvature is the identity. The clients
   would agree on these coordinates by gossip once, before the run; they change the path, not the limit
   as the step tends to zero. The paper's schedule is not public: this one is ours.
+
+Losses with gradients only have no curvature to choose a step from and no standard errors to stop by: the
+step must be given, and a run that is not told how many rounds goes on until nobody moves.
 """
 
 from __future__ import annotations
@@ -159,6 +162,8 @@ def iterate(
             f"solver='limit': {label} has no smooth limit that could be solved for; use solver='rounds', or make it "
             "the start of a method that has one"
         )
+    if plan.step is None and not problem.has_curvature:
+        raise _no_step(problem, label)
     theta = np.array(start, dtype=np.float64, order="C")
     bar = _bar(plan, label)
     try:
@@ -173,6 +178,8 @@ def iterate(
             fine = _exactly(loop, plan.rounds)
         elif scheme.schedule == "phases":
             fine = _exactly(loop, PHASED_ROUNDS)
+        elif not problem.has_curvature:
+            fine = _until_still(loop, plan)
         else:
             fine = {"cut": _until_small, "hold": _hold, "still": _until_still}[scheme.schedule](loop, plan)
         if not fine:
@@ -207,7 +214,7 @@ def _warn_if_restless(loop: _Loop) -> None:
     """Warn of a run that no longer settles: bounded gradients keep a step that is too large from blowing up."""
     run = loop.run
     moved = [line["moved"] for line in run.trace]
-    if run.rounds < 20 or moved[-1] < 0.5 * moved[len(moved) // 2]:
+    if run.rounds < 20 or moved[-1] < 0.5 * moved[len(moved) // 2] or not loop.problem.has_curvature:
         return
     safe = _safe_here(loop)
     if run.step > 2.0 * safe:
@@ -345,10 +352,26 @@ def _safe_here(loop: _Loop) -> float:
 
 def _divergence(loop: _Loop) -> DivergenceError:
     run, caution = loop.run, loop.scheme.caution
+    what = f"the iteration diverged in round {run.rounds} at step={run.step:.4g}"
+    if not loop.problem.has_curvature:
+        return DivergenceError(f"{what}; pass a smaller step")
     share = "" if caution == 1.0 else f"{caution:.3g} times "
     return DivergenceError(
-        f"the iteration diverged in round {run.rounds} at step={run.step:.4g}; steps up to {_safe_here(loop):.4g} "
-        f"are safe here ({share}one over the largest curvature of any client). Pass a smaller step, or step='auto'"
+        f"{what}; steps up to {_safe_here(loop):.4g} are safe here ({share}one over the largest curvature of any "
+        "client). Pass a smaller step, or step='auto'"
+    )
+
+
+def _no_step(problem: Problem, label: str) -> ValueError:
+    """Return the error of step="auto" for losses with gradients only.
+
+    Curvatures estimated from differences of gradients are those at the start; a loss that is flat there, and not where
+    it leads, would get a step that is not safe.
+    """
+    return ValueError(
+        f"step is 'auto', one over the largest curvature of any client, and the objective of {label or 'this run'} (a "
+        f"{type(problem.objective).__name__}) has gradients only; pass a number, step=, for example one over a bound "
+        "on the second derivatives of the losses"
     )
 
 

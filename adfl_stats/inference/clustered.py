@@ -54,6 +54,7 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import moments
 from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.penalties import Ridge
 
 __all__ = ["Clustered", "adjustments", "contrast_df", "gather_clustered", "identified", "joint_df", "left_out"]
 
@@ -126,6 +127,7 @@ def gather_clustered(
     smooth: bool,
     spread: Array | None = None,
     dispersion: float = 1.0,
+    penalty: Ridge | None = None,
 ) -> Clustered:
     """Pass over the clients once for the contributions of CR2 and CR3, and the degrees of freedom.
 
@@ -143,6 +145,8 @@ def gather_clustered(
         T, the variance of the clients' own parameters. It takes one more pass.
     dispersion : float
         phi, the rows' variance within clients; matters beside T only.
+    penalty : Ridge, optional
+        Part of u_m, K_m and H, with the client's share of it, and no part of the variances Omega_m.
 
     The bread and CR3 have the observed curvature, as the sandwich has; the working model has the expected one.
     """
@@ -172,11 +176,15 @@ def gather_clustered(
             continue
         at, sums = first.start + use, moments(data, family, theta[None], pieces)
         share = (per_row * data.totals)[at, None, None]
-        observed, K = share * sums.hessian[use], share * sums.information[use]
-        score = share[:, 0] * sums.gradient[use] - observed @ rest
+        K = share * sums.information[use]
         omega = phi * per_row[at, None, None] * K
         if spread is not None:
             omega += K @ spread @ K
+        sums = sums.penalised(penalty, theta)
+        if penalty is not None:
+            K = K + share * np.diag(penalty.curvature(theta))
+        observed = share * sums.hessian[use]
+        score = share[:, 0] * sums.gradient[use] - observed @ rest
         adjusted = adjustments(omega, K, H, working)
         cr2[at] = (adjusted @ score[:, :, None])[:, :, 0] @ bread
         cr3[at] = left_out(score, observed, found.hessian)

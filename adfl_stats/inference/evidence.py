@@ -26,6 +26,7 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import ClientMoments, linear_predictor, moments, scaled
 from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.penalties import Ridge
 
 __all__ = ["Evidence", "gather_evidence"]
 
@@ -50,7 +51,14 @@ class Evidence:
 
 
 def gather_evidence(
-    data: ClientData, family: Family, theta: Array, weights: Array, found: Evaluation, *, smooth: bool
+    data: ClientData,
+    family: Family,
+    theta: Array,
+    weights: Array,
+    found: Evaluation,
+    *,
+    smooth: bool,
+    penalty: Ridge | None = None,
 ) -> Evidence:
     """Look at every client's score at theta.
 
@@ -65,6 +73,8 @@ def gather_evidence(
     smooth : bool
         Whether theta solves the weighted estimating equation. If not (medians do not) it is taken as
         given, C_m = 0.
+    penalty : Ridge, optional
+        Part of the equation, with each client's share of it.
     """
     M, P = data.n_clients, len(theta)
     alone = weights / (M * data.totals)
@@ -83,7 +93,7 @@ def gather_evidence(
         pulled = np.einsum("mij,mji->m", J, C @ J @ roots @ roots.transpose(0, 2, 1))
         shift = np.full((len(total), P), np.nan)
         if smooth:
-            shift = _without(found.hessian, alone[at] * total, clients, rest)
+            shift = _without(found.hessian, alone[at] * total, clients.penalised(penalty, theta), rest)
         mirror = _mirrors(data, family, theta, pieces, roots)
         parts.append({"mirror": mirror, "mirror_mean": -pulled, "shift": shift})
     gathered = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -98,21 +98,22 @@ def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: Any) 
         data = data.setting_aside(fit.set_aside)
     normal = ~abnormal_mask(abnormal, fit.labels)
     params, family = fit.theta.mean(axis=0), fit.family
-    oracle = pooled_estimate(data, family, normal, params)
+    penalty = fit.penalty
+    oracle = pooled_estimate(data, family, normal, params, penalty)
     if oracle is None:
         raise ValueError(
             f"the rows of the {int(normal.sum())} clients outside abnormal do not determine all "
             f"{len(fit.names)} coefficients; leave coefficients out, or name fewer clients in abnormal"
         )
     everybody = np.ones(len(normal), dtype=bool)
-    pooled = pooled_estimate(data, family, everybody, oracle.params) or _absent(len(params))
+    pooled = pooled_estimate(data, family, everybody, oracle.params, penalty) or _absent(len(params))
     own = (
         sandwich(fit.evaluation.hessian, fit.evaluation.meat)[1]
         if fit.smooth
         else np.full_like(oracle.covariance, np.nan)
     )
     here = Estimate(params, own)
-    found = local_estimates(data, family, normal, oracle.params)
+    found = local_estimates(data, family, normal, oracle.params, penalty)
     local = [estimate for estimate in found.values() if estimate is not None]
     clients = [Estimate(theta, np.full_like(own, np.nan)) for theta in fit.theta[normal]]
     table = pd.DataFrame(

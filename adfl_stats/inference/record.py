@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from adfl_stats._algebra import inverse
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import row_blocks, row_clients
 from adfl_stats.data.client_data import ClientData
@@ -18,14 +19,11 @@ from adfl_stats.inference.evidence import Evidence
 from adfl_stats.losses.client_sums import linear_predictor
 from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.penalties import Ridge
 from adfl_stats.network.network import Network
 from adfl_stats.trust.weights import trusted_by
 
 __all__ = ["FitRecord", "Start", "goodness"]
-
-
-# The methods whose rounds are those of equation (4.1), which the theorems are about.
-WEIGHTED = ("DFL", "weighted DFL", "oracle DFL", "aDFL")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +59,8 @@ class FitRecord:
     """The state of a `Results`; see there for the meaning of each."""
 
     method: str
+    # Whether a round was a weighted mean of honest messages and a gradient step, equation (4.1).
+    weighted: bool
     details: dict[str, Any]
     family: Family
     network: Network
@@ -94,6 +94,7 @@ class FitRecord:
     cov_type: str = "sandwich"
     weighting: str = "sample"
     rounds_needed: float = np.nan
+    penalty: Ridge | None = None
 
     @property
     def names(self) -> list[str]:
@@ -101,9 +102,13 @@ class FitRecord:
         return self.family.coefficient_names(self.columns, self.classes)
 
     @property
-    def weighted(self) -> bool:
-        """Whether a round was a weighted mean of honest messages and a gradient step, equation (4.1)."""
-        return self.method in WEIGHTED and "attack" not in self.details
+    def effective_parameters(self) -> float:
+        """P, or with a penalty of curvature C the effective number tr (I + C)^-1 I (Hastie & Tibshirani 1990)."""
+        if self.penalty is None:
+            return float(len(self.names))
+        penalised = self.evaluation.information
+        rows = penalised - self.total_weights.mean() * np.diag(self.penalty.c)
+        return float(np.trace(inverse(penalised) @ rows))
 
     @property
     def set_aside(self) -> Mask:

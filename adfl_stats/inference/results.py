@@ -86,6 +86,11 @@ class Results:
         return self.record.family
 
     @property
+    def penalty(self) -> pd.Series | None:
+        """The penalty c_j of each coefficient, beside the mean loss; None without one."""
+        return None if self.record.penalty is None else self._series(self.record.penalty.c)
+
+    @property
     def network(self) -> Network:
         """The network, in the data's order of clients."""
         return self.record.network
@@ -344,14 +349,14 @@ class Results:
 
     @property
     def aic(self) -> float:
-        """Akaike's criterion over the trusted clients."""
-        return -2.0 * self.llf + 2.0 * len(self.record.names)
+        """Akaike's criterion over the trusted clients; a penalised fit counts its effective parameters."""
+        return -2.0 * self.llf + 2.0 * self.record.effective_parameters
 
     @property
     def bic(self) -> float:
-        """Schwarz's criterion over the trusted clients."""
+        """Schwarz's criterion over the trusted clients; a penalised fit counts its effective parameters."""
         rows = self.record.sizes[self.record.trusted].sum()
-        return float(-2.0 * self.llf + np.log(rows) * len(self.record.names))
+        return float(-2.0 * self.llf + np.log(rows) * self.record.effective_parameters)
 
     def clients(self) -> pd.DataFrame:
         """Return one row per client, in the order of the data.

@@ -21,14 +21,15 @@ from adfl_stats.inference.record import FitRecord, Start
 from adfl_stats.inference.results import Results
 from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.penalties import Ridge
 from adfl_stats.network.network import Network
 
 __all__ = ["load", "save"]
 
-FORMAT = 4
+FORMAT = 5
 _ARRAYS = ("theta", "weights", "total_weights", "sizes")
 _WORDS = (
-    "method", "details", "tolerance", "solver", "step", "rounds", "total_rounds", "columns", "classes",
+    "method", "weighted", "details", "tolerance", "solver", "step", "rounds", "total_rounds", "columns", "classes",
     "y_name", "client_name", "llf", "deviance", "preconditioned", "smooth", "n_dropped",
     "cov_type", "weighting", "rounds_needed",
 )  # fmt: skip
@@ -51,6 +52,7 @@ def save(fit: FitRecord, path: str | PathLike[str]) -> None:
         "error": {part.name: getattr(fit.error, part.name) for part in fields(NumericalError)},
         "labels": [_plain(label) for label in fit.labels],
         "clients": fit.clients.words(),
+        "penalty": None if fit.penalty is None else fit.penalty.c.tolist(),
     }
     arrays["json"] = np.frombuffer(json.dumps(words, default=_plain).encode(), dtype=np.uint8)
     np.savez_compressed(path, **arrays)
@@ -95,6 +97,7 @@ def load(path: str | PathLike[str]) -> Results:
         start=Start(arrays["start.centre"], float(arrays["start.spread"]), float(arrays["start.reach"])),
         labels=labels,
         trace=trace,
+        penalty=None if words["penalty"] is None else Ridge(np.array(words["penalty"])),
     )
     return Results(fit)
 

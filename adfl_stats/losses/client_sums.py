@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from adfl_stats._types import Array, Ints
 from adfl_stats.data.batches import Batch, row_blocks
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.penalties import Ridge
 
 __all__ = [
     "ClientMoments",
@@ -45,6 +46,16 @@ class ClientMoments:
     hessian: Array
     information: Array
     dispersion: Array
+
+    def penalised(self, penalty: Ridge | None, theta: Array) -> ClientMoments:
+        """Return gradient and observed curvature of the penalised losses at theta (P,); information stays the rows'."""
+        if penalty is None:
+            return self
+        return replace(
+            self,
+            gradient=self.gradient + penalty.gradient(theta),
+            hessian=self.hessian + np.diag(penalty.curvature(theta)),
+        )
 
 
 def client_moments(data: ClientData, family: Family, theta: Array, m: int) -> ClientMoments:

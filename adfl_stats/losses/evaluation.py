@@ -7,7 +7,7 @@ can live without the data.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from adfl_stats.losses.client_sums import (
     weighted_curvature,
 )
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.penalties import Ridge
 
 __all__ = [
     "Evaluation",
@@ -82,6 +83,24 @@ class Evaluation:
     score_moment: Array
     curvature_moment: Array
     lipschitz_moment: Array
+
+    def penalised(self, penalty: Ridge | None, theta: Array, weights: Array) -> Evaluation:
+        """Return the gradients and curvatures of the penalised losses; variances and scores are those of the rows.
+
+        The clients' extreme curvatures become bounds (Weyl's inequality).
+        """
+        if penalty is None:
+            return self
+        curvature = penalty.curvature(theta)
+        added = weights.mean() * np.diag(curvature)
+        return replace(
+            self,
+            gradients=self.gradients + penalty.gradient(theta),
+            hessian=self.hessian + added,
+            information=self.information + added,
+            least_curvature=self.least_curvature + curvature.min(),
+            most_curvature=self.most_curvature + curvature.max(),
+        )
 
 
 def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> Evaluation:

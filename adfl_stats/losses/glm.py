@@ -13,20 +13,26 @@ from adfl_stats._types import Array, Mask
 from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, batches, row_blocks, row_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import column_sizes, linear_predictors, weighted_curvature
-from adfl_stats.losses.evaluation import curvature_matrices
+from adfl_stats.losses.evaluation import curvature_and_meat, curvature_matrices
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.robust_scale import robust_regression
 
 __all__ = ["GLM"]
 
 
 class GLM:
-    """The objective of a generalised linear model: a client's loss is the mean over its rows.
+    """The objective of a generalised linear model: a client's loss is the mean over its rows, plus the penalty.
+
+    Gradients and curvatures here are those of the penalised loss; scores of clients (`losses.evaluation`, `trust`) are
+    those of the rows alone.
 
     Parameters
     ----------
     data, family
         Already checked against one another.
+    penalty : Ridge, optional
+        With one number for each coefficient (see `Ridge.on`).
 
     Attributes
     ----------
@@ -34,8 +40,8 @@ class GLM:
         Clients, columns, and coefficients (columns times the family's outputs).
     """
 
-    def __init__(self, data: ClientData, family: Family) -> None:
-        self.data, self.family = data, family
+    def __init__(self, data: ClientData, family: Family, penalty: Ridge | None = None) -> None:
+        self.data, self.family, self.penalty = data, family, penalty
         self.M, self.p = data.n_clients, data.X.shape[1]
         self.P = self.p * family.outputs
         self._plain: _kernels.Loss | None = None
@@ -54,6 +60,16 @@ class GLM:
     def counted(self) -> Mask:
         """The clients that are not set aside."""
         return self.data.counted
+
+    @property
+    def ridge(self) -> Array | None:
+        """The penalty's curvature (P,); None without one."""
+        return None if self.penalty is None else self.penalty.curvature(np.zeros(self.P))
+
+    @property
+    def unpenalised(self) -> GLM:
+        """The same losses without the penalty."""
+        return self if self.penalty is None else GLM(self.data, self.family)
 
     @property
     def quadratic(self) -> bool:
@@ -84,6 +100,7 @@ class GLM:
                 data.shift,
                 data.row_weights,
                 metric,
+                self.ridge,
             )
         if metric is None:
             self._plain = found
@@ -99,14 +116,15 @@ class GLM:
         return _in_metric(*self._gram, metric)
 
     def curvature(self, theta: Array, *, expected: bool = False) -> Iterator[tuple[slice, Array]]:
-        """Yield some clients and their mean curvature at theta (P,), observed or expected, (C, P, P)."""
+        """Yield some clients and their curvature at theta (P,), observed or expected, (C, P, P)."""
         if (gram := self.gram()) is not None:
             most = max(1, MATRIX_ENTRIES // self.P**2)
             for low in range(0, self.M, most):
                 clients = slice(low, min(low + most, self.M))
                 yield clients, gram[0][clients, :, : self.P]
         else:
-            yield from curvature_matrices(self.data, self.family, theta, expected=expected)
+            for clients, matrices in curvature_matrices(self.data, self.family, theta, expected=expected):
+                yield clients, _on_diagonal(matrices, self.ridge)
 
     def weighted_curvatures(self, theta: Array, shares: Array) -> Array:
         """Return sum_m shares_mr H_m(theta) at theta (P,) for R sets of shares (M, R), as (R, P, P).
@@ -137,11 +155,18 @@ class GLM:
             curvature = self.family.curvature(eta, data.y[rows])
             found = weighted_curvature(pool, data.X[rows], curvature, weight * data.weights_of(rows))[0]
             out += np.where(np.isfinite(found), found, 0.0)
-        return out
+        return out if self.ridge is None else out + shares.sum() * np.diag(self.ridge)
 
     def curvature_bounds(self, theta: Array) -> Iterator[tuple[slice, Array]]:
-        """Yield some clients and a bound on their mean curvature along a run from theta (P,), (C, p, p)."""
-        return curvature_matrices(self.data, self.family, theta, bound=True)
+        """Yield some clients and a bound on their curvature along a run from theta (P,), (C, p, p)."""
+        most = None if self.ridge is None else self.ridge.reshape(-1, self.p).max(axis=0)
+        for clients, matrices in curvature_matrices(self.data, self.family, theta, bound=True):
+            yield clients, _on_diagonal(matrices, most)
+
+    def curvature_and_meat(self, theta: Array, weights: Array) -> tuple[Array, Array]:
+        """Return the clients' curvature at theta with total weights v_m, over M, and the variance of their gradient."""
+        hessian, meat = curvature_and_meat(self.data, self.family, theta, weights)
+        return hessian if self.ridge is None else hessian + weights.mean() * np.diag(self.ridge), meat
 
     def gradients(self, theta: Array, threads: int = 1) -> Array:
         """Return each client's gradient at each of its R parameter vectors: (M, R, P) for theta (M, R, P)."""
@@ -180,7 +205,7 @@ class GLM:
 
     @cached_property
     def _gram(self) -> tuple[Array, Array]:
-        """Each client's X'X / n (rows padded to a multiple of 4) and X'(y - shift) / n."""
+        """Each client's X'X / n + diag(c) (rows padded to a multiple of 4) and X'(y - shift) / n."""
         data, p = self.data, self.p
         S, b = np.zeros((self.M, p, -(-p // 4) * 4)), np.zeros((self.M, p))
         for batch in batches(data, p):
@@ -191,7 +216,7 @@ class GLM:
             b[batch.clients] += batch.cross(weighted, target[:, None])[:, :, 0]
         S /= data.totals[:, None, None]
         b /= data.totals[:, None]
-        return S, b
+        return _on_diagonal(S, self.ridge), b
 
     @cached_property
     def _robust_estimate(self) -> Array:
@@ -214,6 +239,12 @@ class GLM:
         column = int(np.flatnonzero(same)[0])
         return column, float(first[column])
 
+    @property
+    def constant_coefficients(self) -> list[int]:
+        """The places of the constant column's coefficients, one for each output; none without such a column."""
+        found = self.constant_column
+        return [] if found is None else [found[0] + self.p * j for j in range(self.family.outputs)]
+
     def _log_means(self) -> Array:
         data = self.data
         events, exposure = np.zeros(self.M), np.zeros(self.M)
@@ -224,6 +255,14 @@ class GLM:
             exposure[batch.clients] += batch.sums(rate)
         # Half an event keeps the logarithm of an eventless client finite.
         return np.log(np.maximum(events, 0.5) / exposure)
+
+
+def _on_diagonal(matrices: Array, values: Array | None) -> Array:
+    """Add values (P,) to the diagonals of (C, P, ...), in place."""
+    if values is not None:
+        place = np.arange(len(values))
+        matrices[:, place, place] += values
+    return matrices
 
 
 def _in_metric(S: Array, b: Array, metric: Array | None) -> tuple[Array, Array]:

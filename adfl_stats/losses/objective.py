@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pandas as pd
 
 from adfl_stats._types import Array, Mask
 
-__all__ = ["Objective"]
+__all__ = ["Objective", "checked_objective"]
 
 
 @runtime_checkable
@@ -49,3 +50,38 @@ class Objective(Protocol):
 
     def gradients(self, theta: Array, threads: int = 1) -> Array:
         """Return each client's gradient at each of its R parameter vectors: (M, R, P) for theta (M, R, P)."""
+
+
+PARTS = ("M", "P", "labels", "names", "totals", "counted", "start", "gradients")
+
+
+def checked_objective(objective: Any) -> Objective:
+    """Return an objective given by a user, after a look at its parts and at its gradients where it starts."""
+    absent = [part for part in PARTS if not hasattr(objective, part)]
+    if isinstance(objective, type) or absent:
+        raise TypeError(
+            f"objective is {objective!r}; an object with {', '.join(PARTS)} is wanted"
+            + (f", and this lacks {', '.join(absent)}" if absent else ", and this is a class")
+        )
+    name, M, P = type(objective).__name__, objective.M, objective.P
+    for part, wanted in {"labels": (M,), "names": (P,), "totals": (M,), "counted": (M,)}.items():
+        if np.shape(getattr(objective, part)) != wanted:
+            raise ValueError(
+                f"{name}.{part} has shape {np.shape(getattr(objective, part))}; with M = {M} and P = {P} it must be "
+                f"{wanted}"
+            )
+    if not (np.asarray(objective.totals) > 0.0).all():
+        raise ValueError(f"{name}.totals has numbers that are not positive; they are what each client counts with")
+    theta = _finite(objective.start(), (M, P), f"{name}.start()")
+    _finite(objective.gradients(theta[:, None, :]), (M, 1, P), f"{name}.gradients(theta), for theta (M, 1, P),")
+    return objective
+
+
+def _finite(found: Any, shape: tuple[int, ...], name: str) -> Array:
+    values = np.asarray(found, dtype=np.float64)
+    if values.shape != shape or not np.isfinite(values).all():
+        raise ValueError(
+            f"{name} has shape {values.shape} and {int((~np.isfinite(values)).sum())} numbers that are not finite; "
+            f"finite ones of shape {shape} are wanted"
+        )
+    return values

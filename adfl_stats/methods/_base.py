@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from adfl_stats.trust import ClientModel
 __all__ = [
     "Method",
     "Outcome",
+    "check_needs",
     "check_neighbours",
     "check_undirected",
     "initial_estimates",
@@ -58,20 +60,87 @@ class Outcome:
     clients: ClientModel | None = None
 
 
-@runtime_checkable
-class Method(Protocol):
-    """A way to estimate; all of them see the same problem and the same plan."""
+class Method(ABC):
+    """A way to estimate; all of them see the same problem and the same plan.
+
+    A method has a `name` and `estimate`, and declares what it needs and what becomes of clients; the defaults are those
+    of a rule that combines estimates and descends.
+
+    Attributes
+    ----------
+    name : str
+        Shown in summaries.
+    needs : {"gradients", "losses", "curvature"}
+        What it asks of the clients' losses: gradients, which every objective has; or also values, or curvatures and
+        scores, which generalised linear models have.
+    has_limit : bool
+        Whether its rounds are those of weighted DFL, equation (4.1), whose limit ``solver="limit"`` solves for.
+    sets_aside : bool
+        Whether it gives clients whose numbers overflow the weight 0. Other methods refuse such data.
+    models_clients : bool
+        Whether its weights come from the model of clients.
+    init : array, results, method or None
+        Where it begins.
+    balance : bool
+        Whether it divides each client's step by its influence on the network.
+    """
+
+    has_limit: ClassVar[bool] = False
+    sets_aside: ClassVar[bool] = False
+    init: Any = None
+    balance: bool = False
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Shown in summaries."""
 
+    @property
+    def needs(self) -> str:
+        """What it asks of the losses."""
+        return "gradients"
+
+    @property
+    def models_clients(self) -> bool:
+        """Whether its weights come from the model of clients."""
+        return False
+
+    @abstractmethod
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Estimate every client's parameters."""
 
+    def known_weights(self, labels: pd.Index) -> Array | None:
+        """Return the clients' weights omega_m (M,) where they are known before a fit, else None."""
+        return None
+
+    def starting_from(self, init: Any) -> Method:
+        """Return the method with another start; TypeError for methods without `init`."""
+        if not (is_dataclass(self) and any(part.name == "init" for part in fields(self))):
+            raise TypeError(f"method is {self!r}; a method with `init` is wanted, such as ad.ADFL()")
+        return replace(self, init=init)
+
+
+# What an objective with gradients only does not have.
+MISSING = {"losses": "the values of the losses", "curvature": "the curvatures and scores of the losses"}
+
+
+def check_needs(method: Method, problem: Problem, plan: Plan) -> None:
+    """Raise ValueError where the objective does not have what the method or the solver needs."""
+    objective = type(problem.objective).__name__
+    if method.needs in MISSING and not problem.has_curvature:
+        raise ValueError(
+            f"{method.name} needs {MISSING[method.needs]}, and the objective, a {objective}, has gradients only. Use a "
+            "method that does with gradients, such as ad.DFL(), ad.Bridge() or ad.ADFL(lam=1.0, measure='norm')"
+        )
+    if plan.solver == "limit" and not problem.has_curvature:
+        raise ValueError(
+            f"solver='limit' needs {MISSING['curvature']}, and the objective, a {objective}, has gradients only; run "
+            f"{method.name} with solver='rounds', step= and rounds="
+        )
+
 
 def run_scheme(
-    method: Any, scheme: Scheme, problem: Problem, plan: Plan, *, smooth: bool = False, **details: Any
+    method: Method, scheme: Scheme, problem: Problem, plan: Plan, *, smooth: bool = False, **details: Any
 ) -> Outcome:
     """Run a scheme with the same trust in every client, from the method's `init`."""
     theta, start, runs = initial_estimates(method.init, problem, plan)
@@ -127,8 +196,10 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, d
     if init is None:
         theta = problem.objective.start()
         return theta, {"start": "local means" if theta.any() else "zero"}, []
-    if isinstance(init, Method) and not isinstance(init, type):
-        outcome = init.estimate(problem, plan.loosened())
+    if isinstance(init, Method):
+        plan = plan.loosened()
+        check_needs(init, problem, plan)
+        outcome = init.estimate(problem, plan)
         return outcome.theta, {"start": init.name}, outcome.runs
     name = "given"
     if hasattr(init, "client_params"):

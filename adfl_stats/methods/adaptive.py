@@ -17,7 +17,8 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.errors import ConvergenceWarning, SelectionWarning
 from adfl_stats.losses.evaluation import majority_misfits, score_statistics
-from adfl_stats.methods._base import Outcome, initial_estimates
+from adfl_stats.methods._base import Method, Outcome, initial_estimates
+from adfl_stats.methods.bridge import Bridge
 from adfl_stats.methods.trimmed_scores import TrimmedScores
 from adfl_stats.methods.tuning import GRID, LambdaPath, can_tune, lambda_path
 from adfl_stats.trust import ClientModel, fit_client_model
@@ -47,7 +48,7 @@ UNDECIDED, CLEARLY = 4.0, 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class ADFL:
+class ADFL(Method):
     """Adaptive DFL: weighted DFL, equation (4.1), with weights omega_m that suspicious clients lose.
 
     By default omega_m is the probability that client m follows the majority, under a model of clients that may differ
@@ -68,7 +69,7 @@ class ADFL:
         Number of stages S.
     init : array, results, method or None
         Initial estimates: one row for all clients or one each, another fit, or a method to run first.
-        None takes least trimmed scores (see `TrimmedScores`).
+        None takes least trimmed scores (see `TrimmedScores`), or BRIDGE-M where the losses have gradients only.
     measure : {"norm", "score"} or None
         Suspicion: the norm of the client's gradient, as in the paper; or by how much the square root of
         Rao's score statistic n_m g' I_m^+ g / phi exceeds that of its chi-square 95 % point, and zero
@@ -83,6 +84,12 @@ class ADFL:
     balance : bool
         Divide each client's step by its influence on the network; see `DFL`.
 
+    Notes
+    -----
+    In a model with a penalty, clients are judged without it: score statistics and the model of clients are those of
+    their rows alone, at estimates without the penalty, which then counts in the last fit with the weights found. The
+    gradient norm is that of the client's penalised loss, in all stages.
+
     Examples
     --------
     >>> import adfl_stats as ad
@@ -93,7 +100,7 @@ class ADFL:
     True
     """
 
-    # Clients whose numbers overflow have weight 0, and the others are fitted.
+    has_limit: ClassVar[bool] = True
     sets_aside: ClassVar[bool] = True
     lam: float | str | Sequence[float] | None = None
     stages: int = 3
@@ -136,6 +143,15 @@ class ADFL:
         return self.refresh is None and (not self._fixed if self.equalise is None else self.equalise)
 
     @property
+    def needs(self) -> str:
+        """Gradients are enough for the paper's method: their norm, and a given lambda."""
+        return "gradients" if self._measure == "norm" and self._fixed and not self.models_clients else "curvature"
+
+    @property
+    def _measure(self) -> str:
+        return self.measure or ("norm" if self._fixed else "score")
+
+    @property
     def _fixed(self) -> bool:
         return self.lam is not None and not isinstance(self.lam, str) and np.ndim(self.lam) == 0
 
@@ -149,7 +165,7 @@ class ADFL:
             details |= more
         if self.models_clients:
             starts = [problem.mean(theta), *([] if self.lam is None else [begin])]
-            clients, apart = _client_model(problem, starts, plan.heterogeneity)
+            clients, apart = _client_model(problem.unpenalised, starts, plan.heterogeneity)
             details |= {"disputed": apart} if apart else {}
             details |= _warn_of_selection(problem, clients, plan.heterogeneity)
             shares = clients.information_shares if problem.weighting == "random-effects" else None
@@ -167,8 +183,10 @@ class ADFL:
         """Return initial estimates (M, P), what to say of them, and the runs they cost."""
         if self.init is not None:
             return initial_estimates(self.init, problem, plan)
+        if not problem.has_curvature:
+            return initial_estimates(Bridge("median"), problem, plan)
         start = TrimmedScores()
-        found = start.concentrate(problem, np.zeros((0, problem.P)))
+        found = start.concentrate(problem.unpenalised, np.zeros((0, problem.P)))
         theta = found.theta[int(np.argmin(found.misfit))]
         return np.tile(theta, (problem.M, 1)), {"start": start.name}, []
 
@@ -176,13 +194,15 @@ class ADFL:
         self, problem: Problem, plan: Plan, theta: Array, runs: list[Run]
     ) -> tuple[Array, Array, Any, list[Run], dict[str, Any]]:
         """Run the stages whose weights lambda gives, Algorithm 2."""
-        measure = self.measure or ("norm" if self._fixed else "score")
-        suspicion = suspicions(problem, theta, measure)
-        choice, path = self._choose(problem, problem.mean(theta), suspicion, measure)
+        measure = self._measure
+        # A score statistic has its null at the estimate without a penalty; the norm is that of the client's whole loss.
+        judged = problem.unpenalised if measure == "score" else problem
+        suspicion = suspicions(judged, theta, measure)
+        choice, path = self._choose(judged, problem.mean(theta), suspicion, measure)
         plans, first = self._plans(plan), len(runs)
         for k, stage in enumerate(plans):
             if k > 0:
-                suspicion = suspicions(problem, theta, measure)
+                suspicion = suspicions(judged, theta, measure)
             lam = (
                 choice / suspicion_unit(problem.transport.gather(suspicion), measure)
                 if isinstance(self.lam, str)
@@ -190,7 +210,13 @@ class ADFL:
             )
             steps = problem.steps(adaptive_weights(suspicion, lam), balance=self.balance)
             final = k + 1 == len(plans) and not self.models_clients
-            run = settle(problem, theta, steps, stage if final else stage.loosened(), label=f"aDFL stage {k + 1}")
+            run = settle(
+                problem if final else judged,
+                theta,
+                steps,
+                stage if final else stage.loosened(),
+                label=f"aDFL stage {k + 1}",
+            )
             initial, theta = theta, run.theta
             runs = [*runs, run]
         details = {"lam": float(lam), "measure": measure, "stages": len(plans)}

@@ -10,7 +10,7 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Scheme
 from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
-from adfl_stats.methods._base import Outcome, check_neighbours, run_scheme
+from adfl_stats.methods._base import Method, Outcome, check_neighbours, run_scheme
 
 __all__ = ["Bridge"]
 
@@ -18,7 +18,7 @@ LETTERS = {"median": "M", "trimmed": "T", "krum": "K", "bulyan": "B"}
 
 
 @dataclass(frozen=True, eq=False)
-class Bridge:
+class Bridge(Method):
     """BRIDGE of Fang, Yang & Bajwa (2022, IEEE TSIPN): a client screens what it hears.
 
     The pool is what the client hears and its own estimate. The gradient is taken at the screened point,

@@ -13,13 +13,13 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Scheme
 from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
-from adfl_stats.methods._base import Outcome, run_scheme
+from adfl_stats.methods._base import Method, Outcome, run_scheme
 
 __all__ = ["ClippedGossip"]
 
 
 @dataclass(frozen=True, eq=False)
-class ClippedGossip:
+class ClippedGossip(Method):
     """ClippedGossip of He, Karimireddy & Jaggi (2022, arXiv 2202.01545): self-centred clipping.
 
     A client at x_m that hears x_k moves to x_m + sum_k w_mk clip(x_k - x_m, tau_m), where clip shortens a

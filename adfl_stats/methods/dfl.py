@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import float64_array, listing
-from adfl_stats._types import Array, Mask
+from adfl_stats._types import Array
 from adfl_stats.engine.limit import settle
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan
-from adfl_stats.methods._base import Outcome, initial_estimates
+from adfl_stats.methods._base import Method, Outcome, initial_estimates
 
 __all__ = ["DFL"]
 
 
 @dataclass(frozen=True, eq=False)
-class DFL:
+class DFL(Method):
     """Standard DFL, equation (3.1), or weighted DFL, equation (4.1), with given weights.
 
     Parameters
@@ -35,6 +35,7 @@ class DFL:
         SE(W) is not zero (ours; the paper assumes that SE(W) is small).
     """
 
+    has_limit: ClassVar[bool] = True
     weights: Any = None
     init: Any = None
     balance: bool = False
@@ -44,13 +45,13 @@ class DFL:
         """Shown in summaries."""
         return "DFL" if self.weights is None else "weighted DFL"
 
-    def ignored(self, labels: pd.Index) -> Mask:
-        """Return the clients that are given no weight."""
-        return client_weights(self.weights, labels) == 0.0
+    def known_weights(self, labels: pd.Index) -> Array:
+        """Return the given weights."""
+        return client_weights(self.weights, labels)
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion."""
-        steps = problem.steps(client_weights(self.weights, problem.labels), balance=self.balance)
+        steps = problem.steps(self.known_weights(problem.labels), balance=self.balance)
         theta, start, runs = initial_estimates(self.init, problem, plan)
         run = settle(problem, theta, steps, plan, label=self.name)
         return Outcome(run.theta, steps, [*runs, run], {**start, "balance": self.balance}, initial=theta)

@@ -12,13 +12,13 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Scheme
 from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
-from adfl_stats.methods._base import Outcome, run_scheme
+from adfl_stats.methods._base import Method, Outcome, run_scheme
 
 __all__ = ["GeometricMedian"]
 
 
 @dataclass(frozen=True, eq=False)
-class GeometricMedian:
+class GeometricMedian(Method):
     """RFA of Pillutla, Kakade & Harchaoui (2022, IEEE TSP), with the neighbourhood in the place of the server.
 
     A client takes the z that minimises sum_k w_mk ||z - x_k|| over what it hears and its own estimate, by

@@ -9,13 +9,13 @@ from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
 from adfl_stats.engine.rounds import Plan
-from adfl_stats.methods._base import Outcome, run_scheme
+from adfl_stats.methods._base import Method, Outcome, run_scheme
 
 __all__ = ["Local"]
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
+class Local(Method):
     """No communication: every client descends on its own loss alone.
 
     ``client_params`` are the clients' own estimates and ``params`` is their mean, without standard errors.

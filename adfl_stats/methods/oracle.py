@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 
 from adfl_stats._client_sets import abnormal_mask
-from adfl_stats._types import Mask
+from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan
-from adfl_stats.methods._base import Outcome
+from adfl_stats.methods._base import Method, Outcome
 from adfl_stats.methods.dfl import DFL
 
 __all__ = ["Oracle"]
 
 
 @dataclass(frozen=True, eq=False)
-class Oracle:
+class Oracle(Method):
     """Weighted DFL, equation (4.1), with weight 0 for the abnormal clients and 1 for the others.
 
     What could be had if the abnormal clients were known: the yardstick of the paper. They still relay what
@@ -34,6 +35,7 @@ class Oracle:
         Divide each client's step by its influence on the network; see `DFL`.
     """
 
+    has_limit: ClassVar[bool] = True
     abnormal: Any
     init: Any = None
     balance: bool = False
@@ -43,11 +45,10 @@ class Oracle:
         """Shown in summaries."""
         return "oracle DFL"
 
-    def ignored(self, labels: pd.Index) -> Mask:
-        """Return the abnormal clients, which have no weight."""
-        return abnormal_mask(self.abnormal, labels)
+    def known_weights(self, labels: pd.Index) -> Array:
+        """Return 0 for the abnormal clients and 1 for the others."""
+        return np.where(abnormal_mask(self.abnormal, labels), 0.0, 1.0)
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion."""
-        weights = 1.0 - abnormal_mask(self.abnormal, problem.labels)
-        return DFL(weights, self.init, self.balance).estimate(problem, plan)
+        return DFL(self.known_weights(problem.labels), self.init, self.balance).estimate(problem, plan)

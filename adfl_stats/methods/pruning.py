@@ -10,13 +10,13 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Scheme
 from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
-from adfl_stats.methods._base import Outcome, check_neighbours, run_scheme
+from adfl_stats.methods._base import Method, Outcome, check_neighbours, run_scheme
 
 __all__ = ["IOS", "NNA"]
 
 
 @dataclass(frozen=True, eq=False)
-class _Pruning:
+class _Pruning(Method):
     """What the two have in common: b neighbours are dropped, the weighted mean of the rest is taken.
 
     A client to which W gives no weight of its own joins its d neighbours as one of d + 1. The client

@@ -13,14 +13,14 @@ from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
 from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
 from adfl_stats.errors import DivergenceError
-from adfl_stats.methods._base import Outcome, check_neighbours, check_undirected, one_way_pair, run_scheme
+from adfl_stats.methods._base import Method, Outcome, check_neighbours, check_undirected, one_way_pair, run_scheme
 from adfl_stats.methods.tracking import tracked
 
 __all__ = ["SLBRN"]
 
 
 @dataclass(frozen=True, eq=False)
-class SLBRN:
+class SLBRN(Method):
     """SLBRN of Zhang & Wang (2024, Information Sciences 653), reconstructed from its published description.
 
     Robust sparse M-estimation on undirected networks: "gradient tracking and proximal algorithm are

@@ -13,13 +13,13 @@ from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
 from adfl_stats.engine.rounds import Plan
-from adfl_stats.methods._base import Outcome, check_undirected, run_scheme
+from adfl_stats.methods._base import Method, Outcome, check_undirected, run_scheme
 
 __all__ = ["Extra", "GradientTracking", "tracked"]
 
 
 @dataclass(frozen=True, eq=False)
-class Extra:
+class Extra(Method):
     """EXTRA of Shi, Ling, Wu & Yin (2015, SIAM J. Optim.): the pooled estimate at a constant step.
 
     Theta_1 = W Theta_0 - alpha G(Theta_0), then
@@ -49,7 +49,7 @@ class Extra:
 
 
 @dataclass(frozen=True, eq=False)
-class GradientTracking:
+class GradientTracking(Method):
     """Gradient tracking (DIGing; Nedic, Olshevsky & Shi 2017, SIAM J. Optim.).
 
     Theta_{t+1} = W Theta_t - alpha Z_t and Z_{t+1} = W Z_t + G(Theta_{t+1}) - G(Theta_t) with

@@ -16,7 +16,7 @@ from adfl_stats.engine.limit import settle
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.losses.evaluation import majority_misfits
-from adfl_stats.methods._base import Outcome, initial_estimates
+from adfl_stats.methods._base import Method, Outcome, initial_estimates
 from adfl_stats.trust.weights import smallest_majority
 
 __all__ = ["TrimmedScores"]
@@ -31,7 +31,7 @@ ROUGH = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class TrimmedScores:
+class TrimmedScores(Method):
     """Least trimmed scores over clients: FAST-LTS of Rousseeuw & Van Driessen (2006), for clients instead of rows.
 
     From several small random sets of clients: solve the estimating equation of the set, take the floor(M / 2) + 1
@@ -55,7 +55,7 @@ class TrimmedScores:
         Seed of the random sets.
     """
 
-    # Clients whose numbers overflow have weight 0, and the others are fitted.
+    has_limit: ClassVar[bool] = True
     sets_aside: ClassVar[bool] = True
     starts: int = 12
     handful: int = 2
@@ -72,6 +72,11 @@ class TrimmedScores:
         """Shown in summaries."""
         return "trimmed scores"
 
+    @property
+    def needs(self) -> str:
+        """Score statistics."""
+        return "curvature"
+
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Concentrate, and run weighted DFL with the clients that are left."""
         runs: list[Run] = []
@@ -79,7 +84,7 @@ class TrimmedScores:
         if self.rival is not None:
             given, _, runs = initial_estimates(self.rival, problem, plan)
             rivals = problem.mean(given)[None]
-        found = self.concentrate(problem, rivals)
+        found = self.concentrate(problem.unpenalised, rivals)
         best = int(np.argmin(found.misfit))
         steps = problem.steps(found.chosen[:, best].astype(np.float64))
         centre = np.tile(found.theta[best], (problem.M, 1))

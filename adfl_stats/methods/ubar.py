@@ -14,13 +14,13 @@ from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
 from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
 from adfl_stats.losses.client_sums import linear_predictors
-from adfl_stats.methods._base import Outcome, check_neighbours, run_scheme
+from adfl_stats.methods._base import Method, Outcome, check_neighbours, run_scheme
 
 __all__ = ["UBAR"]
 
 
 @dataclass(frozen=True, eq=False)
-class UBAR:
+class UBAR(Method):
     """UBAR of Guo, Zhang, Yu, Xie, Ma, Xiang & Liu (2022, IEEE TCSVT; also called MOZI).
 
     Of the estimates that a client hears, the share `near` that is nearest to its own is looked at; of
@@ -53,6 +53,11 @@ class UBAR:
         """Shown in summaries."""
         return "UBAR"
 
+    @property
+    def needs(self) -> str:
+        """A client compares its losses at what it hears."""
+        return "losses"
+
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion."""
         check_neighbours(problem, self.name, 1, "it learns from one at least")
@@ -82,11 +87,12 @@ class UBAR:
 
 
 def client_losses(problem: Problem, m: int, thetas: Array) -> Array:
-    """Return client m's mean loss at each row of thetas (c, P), up to a term free of it."""
+    """Return client m's loss at each row of thetas (c, P), up to a term free of it."""
     data, family = problem.glm.data, problem.glm.family
     total = np.zeros(len(thetas))
     for rows in data.blocks(m):
         y, etas = data.y[rows], linear_predictors(data, family, thetas, rows)
         losses = np.array([family.loss(eta, y) for eta in etas]) if etas.ndim == 3 else family.loss(etas, y)
         total += losses @ data.weights_of(rows)
-    return total / data.totals[m]
+    penalty = problem.glm.penalty
+    return total / data.totals[m] + (0.0 if penalty is None else penalty.value(thetas))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats.losses.evaluation import majority_misfits
-from adfl_stats.methods import ADFL, DFL, Bridge, TrimmedScores
+from adfl_stats.methods import ADFL, DFL, Bridge, Method, TrimmedScores
 from adfl_stats.model import DecentralizedGLM
 from adfl_stats.trust.weights import smallest_majority
 
@@ -58,9 +57,9 @@ def compare_starts(
     if not isinstance(starts, Mapping) or not starts:
         raise TypeError(f"starts is {starts!r}; pass a dict of names and starts, such as {{'zero': None}}")
     method = ADFL(balance=True) if method is None else method
-    if not hasattr(method, "init"):
+    if not isinstance(method, Method):
         raise TypeError(f"method is {method!r}; a method with `init` is wanted, such as ad.ADFL()")
-    fits = {name: model.fit(replace(method, init=init), **how) for name, init in starts.items()}
+    fits = {name: model.fit(method.starting_from(init), **how) for name, init in starts.items()}
     scores = np.stack([res.clients()["score"].to_numpy() for res in fits.values()], axis=1)
     thetas = np.stack([res.params.to_numpy() for res in fits.values()])
     misfits = majority_misfits(model.data, model.family, thetas, smallest_majority(scores))

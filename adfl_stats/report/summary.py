@@ -181,6 +181,8 @@ def _notes(res: Results) -> list[str]:
         else "No standard errors: this method solves no common estimating equation, and has no sandwich."
     )
     notes = [errors, _error_note(res)]
+    if res.penalty is not None:
+        notes.append(_penalty_note(res))
     if fit.family.name == "huber":
         notes.append(
             f"Huber's loss, linear beyond k = {fit.family.par:.5g}: c = {fit.family.tuning:g} times sigma = "
@@ -264,6 +266,19 @@ def _notes(res: Results) -> list[str]:
     for k, note in enumerate(notes, start=1):
         lines += textwrap.wrap(f"[{k}] {note}", WIDTH, subsequent_indent="    ")
     return lines
+
+
+def _penalty_note(res: Results) -> str:
+    """Say what was minimised, and what the standard errors do not see."""
+    assert res.penalty is not None
+    free, values = res.penalty.index[res.penalty == 0.0], res.penalty[res.penalty > 0.0].unique()
+    size = f"c = {values[0]:.4g}" if len(values) == 1 else f"c from {values.min():.4g} to {values.max():.4g}"
+    return (
+        f"Ridge penalty c theta^2 / 2 beside the mean loss of a row, {size}"
+        f"{f', none for {listing(free)}' if len(free) else ''}; {res.record.effective_parameters:.1f} of "
+        f"{len(res.penalty)} parameters are left in effect. Standard errors describe the variance of the penalised "
+        "estimate, not its bias towards zero. Clients are judged without the penalty."
+    )
 
 
 def _error_note(res: Results) -> str:

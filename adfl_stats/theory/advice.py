@@ -13,14 +13,13 @@ import pandas as pd
 from adfl_stats._arguments import in_interval
 from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
-from adfl_stats.methods import ADFL, DFL
-from adfl_stats.methods.dfl import client_weights
+from adfl_stats.methods import DFL, Method
 from adfl_stats.network.network import Network
 from adfl_stats.theory.checks import FAILS, INDICATIVE, Check, Report, decided
 from adfl_stats.theory.network_repairs import attempted
 from adfl_stats.theory.outlook import BIAS_SHARE, Outlook, outlook
 
-__all__ = ["Advice", "advise_on"]
+__all__ = ["Advice", "advisable", "advise_on"]
 
 
 NETWORK, DATA = "network", "data"
@@ -53,7 +52,15 @@ class Advice(Report):
     bottleneck: str
 
 
-def advise_on(make: Callable[[Network], Problem], network: Network, method: Any, tolerance: float) -> Advice:
+def advisable(method: Any) -> Method:
+    """Return a method of means and gradient steps, by default ``DFL()``; others are refused."""
+    method = DFL() if method is None else method
+    if not (isinstance(method, Method) and method.has_limit):
+        raise TypeError(f"method is {method!r}; advice is for means and gradient steps: pass ad.DFL() or ad.ADFL()")
+    return method
+
+
+def advise_on(make: Callable[[Network], Problem], network: Network, method: Method, tolerance: float) -> Advice:
     """Recommend step and rounds.
 
     Parameters
@@ -62,26 +69,24 @@ def advise_on(make: Callable[[Network], Problem], network: Network, method: Any,
         Makes the problem on a given network.
     network : Network
         The network as it is.
-    method : DFL, ADFL or None
-        None is ``DFL()``. The weights of aDFL are not known before its fit: all clients count.
+    method : Method
+        As `advisable` returns it. The weights of aDFL are not known before its fit: all clients count.
     tolerance : float
         Wanted numerical error, in standard errors.
     """
     tolerance = in_interval(tolerance, "tolerance", 0.0, np.inf, open_low=True)
-    method = DFL() if method is None else method
-    if not isinstance(method, (DFL, ADFL)):
-        raise TypeError(f"method is {method!r}; advice is for means and gradient steps: pass ad.DFL() or ad.ADFL()")
     groups = len(network.closed_groups)
     if groups > 1:
         return _no_consensus(groups)
     problem = make(network)
-    weights = client_weights(getattr(method, "weights", None), problem.labels)
+    known = method.known_weights(problem.labels)
+    weights = np.ones(problem.M) if known is None else known
     here = outlook(problem, problem.steps(weights, balance=method.balance), tolerance)
     table = _repairs(make, problem, weights, method.balance, tolerance, here)
     return Advice(
         title="Advice on step and rounds",
         checks=_checks(problem, here, tolerance),
-        advice=tuple(_sentences(method, here, table, tolerance)),
+        advice=tuple(_sentences(here, table, tolerance)) + (() if known is not None else (_unknown_weights(method),)),
         tables={"What a repair would change (exchanges: rounds times combine steps)": table},
         step=here.step,
         rounds=here.rounds,
@@ -167,7 +172,7 @@ def _checks(problem: Problem, here: Outlook, tolerance: float) -> tuple[Check, .
     )  # fmt: skip
 
 
-def _sentences(method: DFL | ADFL, here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator[str]:
+def _sentences(here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator[str]:
     if not math.isfinite(here.step):
         yield "No step was found whose bias is small enough; see the repairs, or allow a larger tolerance."
     else:
@@ -195,11 +200,13 @@ def _sentences(method: DFL | ADFL, here: Outlook, table: pd.DataFrame, tolerance
             f"standard errors whatever the step; {_cures(table, tolerance)}."
         )
     yield from _cheapest(here, table, tolerance)
-    if isinstance(method, ADFL):
-        yield (
-            "The weights of aDFL are known after its fit only; here all clients count. For the last stage ask again "
-            "with method=ad.DFL(weights=res.client_weights)."
-        )
+
+
+def _unknown_weights(method: Method) -> str:
+    return (
+        f"The weights of {method.name} are known after its fit only; here all clients count. For the last stage ask "
+        "again with method=ad.DFL(weights=res.client_weights)."
+    )
 
 
 def _cheapest(here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator[str]:

@@ -214,6 +214,8 @@ def _same_gradients(problem: Problem, fit: FitRecord) -> bool:
     params = fit.theta.mean(axis=0)
     stored = fit.evaluation.gradients
     found = client_gradients(problem.glm.data, problem.glm.family, params)
+    if problem.glm.penalty is not None:
+        found = found + problem.glm.penalty.gradient(params)
     # Without noise all gradients are rounding errors of terms as large as curvature times parameter.
     terms = float(fit.evaluation.most_curvature.max() * np.linalg.norm(params))
     return bool((np.abs(found - stored) <= 1e-8 * np.abs(stored).max(axis=0) + 1e-12 * terms).all())

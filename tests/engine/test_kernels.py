@@ -51,7 +51,8 @@ LONG = 110
 RUNS = (1, 2, 3, 4, 5, 8)
 # The ragged clients have one row, an odd number of rows, and more than two blocks of rows at every p above.
 SIZES = {"equal": (16,) * 7, "ragged": (1, 2, 7, 600, 16, 61, 33)}
-EXTRAS = [frozenset(c) for k in range(4) for c in itertools.combinations(("shift", "row_weights", "metric"), k)]
+OPTIONS = ("shift", "row_weights", "metric", "ridge")
+EXTRAS = [frozenset(c) for k in range(5) for c in itertools.combinations(OPTIONS, k)]
 LANES = (2, 4, 8)
 # Multiply-adds above which the kernel uses more than one thread.
 THREAD_WORK = 4e5
@@ -101,9 +102,10 @@ def make(family, p, runs, sizes, extras=frozenset(), seed=0):
     root = rng.normal(size=(p, p)) / np.sqrt(p)
     # Not symmetric, so that a transposed product would show.
     metric = np.eye(p) + 0.3 * root if "metric" in extras else None
+    ridge = rng.uniform(0.0, 0.5, size=P) if "ridge" in extras else None
     totals = np.diff(offsets).astype(float) if row_weights is None else np.add.reduceat(row_weights, offsets[:-1])
     return Case(
-        loss=(X, y, offsets, totals, family.code, family.par, family.outputs, shift, row_weights, metric),
+        loss=(X, y, offsets, totals, family.code, family.par, family.outputs, shift, row_weights, metric, ridge),
         # Pools of every size from 1 to M: odd and even ones.
         mixing=pools(rng, rng.permutation(M) + 1, M),
         theta=rng.normal(scale=0.5 / np.sqrt(p), size=(M, runs, P)),
