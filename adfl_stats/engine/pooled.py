@@ -13,7 +13,7 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.equations import Equations, solve
 from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.losses.client_sums import own_predictor, scaled
-from adfl_stats.losses.evaluation import curvature_and_meat, curvature_matrices
+from adfl_stats.losses.evaluation import curvature_and_meat
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 
@@ -77,8 +77,7 @@ class _OwnEquations:
         return self.glm.gradients(theta[:, None])[:, 0]
 
     def curvatures(self, points: Array, which: Mask) -> Array:
-        stacks = curvature_matrices(self.glm.data, self.glm.family, points)
-        return np.concatenate([matrices[which[clients]] for clients, matrices in stacks])
+        return np.concatenate([matrices[which[clients]] for clients, matrices in self.glm.curvature(points)])
 
 
 def _own_estimates(data: ClientData, family: Family, start: Array) -> list[Estimate | None]:
