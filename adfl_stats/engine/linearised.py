@@ -28,7 +28,6 @@ from adfl_stats._types import Array
 from adfl_stats.data.batches import batches
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.losses.client_sums import own_predictor
-from adfl_stats.losses.evaluation import curvature_matrices
 
 __all__ = ["Curvature", "Iteration", "curvature_at", "gmres", "limit_preconditioner", "network_solver"]
 
@@ -196,10 +195,8 @@ def curvature_at(problem: Problem, points: Array, metric: Array | None, totals: 
     by_matrix = family.outputs > 1 or problem.glm.p <= data.n_rows / M
     stacked = np.zeros((M, P, -(-P // 4) * 4)) if by_matrix else None
     mean, traces = np.zeros((totals.shape[1], P, P)), np.empty(M)
-    ridge = problem.glm.ridge
-    for clients, matrices in curvature_matrices(data, family, points):
-        own = matrices if ridge is None else matrices + np.diag(ridge)
-        seen = own if metric is None else _in_metric(metric, own)
+    for clients, matrices in problem.glm.curvature(points):
+        seen = matrices if metric is None else _in_metric(metric, matrices)
         mean += np.einsum("mr,mij->rij", shares[clients], seen, optimize=True)
         traces[clients] = np.einsum("mii->m", seen)
         if stacked is not None:

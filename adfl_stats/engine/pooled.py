@@ -13,7 +13,6 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.equations import Equations, solve
 from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.losses.client_sums import own_predictor, scaled
-from adfl_stats.losses.evaluation import curvature_matrices
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.penalties import Ridge
@@ -84,9 +83,7 @@ class _OwnEquations:
         return self.glm.gradients(theta[:, None])[:, 0]
 
     def curvatures(self, points: Array, which: Mask) -> Array:
-        stacks = curvature_matrices(self.glm.data, self.glm.family, points)
-        found = np.concatenate([matrices[which[clients]] for clients, matrices in stacks])
-        return found if self.glm.ridge is None else found + np.diag(self.glm.ridge)
+        return np.concatenate([matrices[which[clients]] for clients, matrices in self.glm.curvature(points)])
 
 
 def _own_estimates(glm: GLM, start: Array) -> list[Estimate | None]:

@@ -116,7 +116,10 @@ class GLM:
         return _in_metric(*self._gram, metric)
 
     def curvature(self, theta: Array, *, expected: bool = False) -> Iterator[tuple[slice, Array]]:
-        """Yield some clients and their curvature at theta (P,), observed or expected, (C, P, P)."""
+        """Yield some clients and their curvature, observed or expected, (C, P, P).
+
+        It is taken at a common theta (P,), or at each client's own of theta (M, P).
+        """
         if (gram := self.gram()) is not None:
             most = max(1, MATRIX_ENTRIES // self.P**2)
             for low in range(0, self.M, most):
