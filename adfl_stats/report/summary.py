@@ -13,6 +13,8 @@ from statsmodels.iolib.table import SimpleTable
 from adfl_stats._arguments import listing
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.network.network import LEAST_INFLUENCE
+from adfl_stats.theory.checks import FAILS, UNKNOWN
+from adfl_stats.theory.condition_5 import Condition5, condition_5
 from adfl_stats.trust.weights import TRUST
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ def _header(res: Results) -> SimpleTable:
         ("Observations:", f"{res.nobs}"),
         ("Rows per client:", f"{low}" if low == high else f"{low} to {high}"),
         ("SE(W):", f"{net.se:.4g}"),
-        ("rho (Condition 5):", f"{net.rho:.4f}"),
+        ("rho (Condition 5):", condition_5(net).rho_text),
         ("Effective clients:", f"{res.effective_clients:.1f}"),
         ("Log-likelihood:", f"{res.llf:.6g}"),
         ("Scale:", f"{res.scale:.5g}"),
@@ -155,8 +157,9 @@ def _differences(res: Results) -> SimpleTable:
 def _theory(res: Results) -> SimpleTable:
     """Return what the theory asks for that the network and the settings show by themselves."""
     fit, net = res.record, res.network
+    condition = condition_5(net)
     lines = [
-        ["Condition 5: rho", f"{net.rho:.4f}", "< 1", "holds" if net.rho < 1 else "fails"],
+        ["Condition 5: rho", condition.rho_text, "< 1", condition.status],
         ["Prop. 1: step + SE(W)", f"{fit.step + net.se:.3g}", f"o(1/N), 1/N = {1 / res.nobs:.1g}", "indicative"],
     ]
     lam = fit.details.get("lam")
@@ -253,17 +256,25 @@ def _notes(res: Results) -> list[str]:
             f"balanced: the estimate loses about {lost:.1%} of efficiency, which the numerical error does not count. "
             "See balance=True of the method."
         )
-    if res.network.rho >= 1:
-        notes.append(
-            "Condition 5 fails on this network: the paper's convergence results do not apply. The numerical error "
-            "above was measured, not inferred from them."
-        )
+    notes += _condition_5_notes(condition_5(res.network))
     if not res.converged:
         notes.append("The numerical error is above the tolerance: read the table with care.")
     lines = ["Notes:"]
     for k, note in enumerate(notes, start=1):
         lines += textwrap.wrap(f"[{k}] {note}", WIDTH, subsequent_indent="    ")
     return lines
+
+
+def _condition_5_notes(condition: Condition5) -> list[str]:
+    measured = "The numerical error above was measured, not inferred from them."
+    if condition.status == FAILS:
+        return [f"Condition 5 fails on this network: the paper's convergence results do not apply. {measured}"]
+    if condition.status == UNKNOWN:
+        return [
+            f"Condition 5 is not decided on this network, as its norm could not be resolved ({condition.trouble}): "
+            f"the paper's convergence results may not apply. {measured}"
+        ]
+    return []
 
 
 def _error_note(res: Results) -> str:

@@ -19,6 +19,7 @@ __all__ = ["attempted", "repair_advice", "repair_table"]
 
 AS_IS, STEPS = "as is", "balanced steps"
 COLUMNS = ["rho", "SE(W)", "second eigenvalue modulus", "edges", "note"]
+UNRESOLVED = "rho at least"
 # Gains below this are rounding, or the error of rough eigenvalues.
 GAIN = 1e-3
 # A rho below this is zero up to rounding.
@@ -109,7 +110,7 @@ def _row(net: Network, repaired: Network, lazily: Products | None = None) -> lis
 
 
 def _doubt(mixing: eigenvalues.Estimate, second: eigenvalues.Estimate) -> str:
-    doubts = ["rho at least"] if mixing.trouble else []
+    doubts = [UNRESOLVED] if mixing.trouble else []
     return "; ".join([*doubts, "eigenvalue about"] if second.trouble else doubts)
 
 
@@ -174,12 +175,19 @@ def _best_change(table: pd.DataFrame, condition_5: str) -> str:
     fall = f"from {factor_text(before)} to {factor_text(least)}"
     text = f"The single change that lowers rho most is net.{best}, {fall} {cost}."
     if condition_5 == FAILS:
-        text += " Condition 5 holds then." if least < 1.0 else " Condition 5 fails even so: add edges."
+        text += _condition_5_then(least, str(table["note"].loc[best]))
     cheaper = [name for name in others if edges[name] < edges[best] and rho[name] < min(1.0, before)]
     if condition_5 != HOLDS and cheaper:
         other = min(cheaper, key=rho.__getitem__)
         text += f" Without further messages, net.{other} brings it to {factor_text(rho[other])}."
     return text
+
+
+def _condition_5_then(rho: float, note: str) -> str:
+    """Return what becomes of Condition 5 at a repair's rho, which may be a lower bound."""
+    if rho >= 1.0:
+        return " Condition 5 fails even so: add edges."
+    return " Whether Condition 5 holds then is not resolved." if UNRESOLVED in note else " Condition 5 holds then."
 
 
 def _before_and_after(table: pd.DataFrame) -> str:

@@ -10,15 +10,12 @@ import pandas as pd
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import Ints
-from adfl_stats.network import structure
 from adfl_stats.network.network import Network
 from adfl_stats.theory.checks import FAILS, HOLDS, INDICATIVE, UNKNOWN, Check, Report, decided
+from adfl_stats.theory.condition_5 import Condition5, condition_5
 from adfl_stats.theory.network_repairs import repair_advice, repair_table
 
 __all__ = ["check_network"]
-
-# Numbers within this of 1 are 1 up to rounding; where W is doubly stochastic its graph decides instead.
-ROUNDING = 1e-12
 
 
 def check_network(net: Network) -> Report:
@@ -56,8 +53,9 @@ def check_network(net: Network) -> Report:
     if not isinstance(net, Network):
         raise TypeError(f"net must be a Network, got {type(net).__name__}; make one by Network.from_adjacency(net)")
     influence_trouble = _influence_trouble(net)
+    condition = condition_5(net)
     checks = (
-        *_condition_5(net),
+        *_condition_5(net, condition),
         *_eigenvalue(net),
         *_structure(net),
         *_degrees(net),
@@ -68,7 +66,7 @@ def check_network(net: Network) -> Report:
     return Report(
         f"Network of {net.n_clients} clients and {net.n_edges} edges",
         checks,
-        advice=repair_advice(net, repairs, checks[2].status),
+        advice=repair_advice(net, repairs, condition.status),
         tables={"Repairs": repairs, "Bad neighbours a client can stand": _majority_table(net)},
     )
 
@@ -76,35 +74,26 @@ def check_network(net: Network) -> Report:
 # ---------------------------------------------------------------------- Condition 5
 
 
-def _condition_5(net: Network) -> list[Check]:
-    mixing, se = net.mixing_estimate, net.se
-    rho = mixing.value + se
-    if net.is_doubly_stochastic:
-        below_1 = below_1_all = decided(structure.rows_overlap(net.W))
-        balance = "W is doubly stochastic."
-    else:
-        below_1 = _below_1(mixing.value, bool(mixing.trouble))
-        below_1_all = _below_1(rho, bool(mixing.trouble))
+def _condition_5(net: Network, condition: Condition5) -> list[Check]:
+    balance = "W is doubly stochastic."
+    if not net.is_doubly_stochastic:
         balance = (
             "W is not doubly stochastic. Proposition 1 leaves plain DFL an error of order SE(W) against the pooled "
             "estimate, and wants step + SE(W) = o(1/N). Where everybody is heard, steps balanced by influence remove "
             "it to first order."
         )
-    trouble = f" Not resolved: {mixing.trouble}; the value is a lower bound." if mixing.trouble else ""
+    trouble = f" Not resolved: {condition.trouble}; the value is a lower bound." if condition.trouble else ""
+    balanced = HOLDS if net.is_doubly_stochastic else INDICATIVE
     return [
-        Check("SE(W)", "Section 3.2", se, "0, or o(1/N)", HOLDS if net.is_doubly_stochastic else INDICATIVE, balance),
+        Check("SE(W)", "Section 3.2", condition.se, "0, or o(1/N)", balanced, balance),
         Check(
-            "mixing", "Condition 5", mixing.value, "< 1", below_1,
+            "mixing", "Condition 5", condition.mixing, "< 1", condition.mixing_status,
             f"||W'(I - 11'/M)W||: the share of the clients' squared disagreement that one round can leave.{trouble}",
         ),
-        Check("rho", "Condition 5", rho, "< 1", below_1_all, _rho_note(net, below_1_all) + trouble),
+        Check(
+            "rho", "Condition 5", condition.rho, "< 1", condition.status, _rho_note(net, condition.status) + trouble
+        ),
     ]  # fmt: skip
-
-
-def _below_1(value: float, is_lower_bound: bool) -> str:
-    if value >= 1.0 - ROUNDING:
-        return FAILS
-    return UNKNOWN if is_lower_bound else HOLDS
 
 
 def _rho_note(net: Network, status: str) -> str:
