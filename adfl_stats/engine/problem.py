@@ -18,6 +18,7 @@ from adfl_stats._types import Array
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.objective import Objective
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
+from adfl_stats.network.schedule import NetworkSchedule, one_network
 
 __all__ = ["ClientSteps", "Problem", "overflow_error"]
 
@@ -67,7 +68,7 @@ class Problem:
     ----------
     objective : Objective
         The clients' losses.
-    network : Network
+    network : Network or NetworkSchedule
         Its order of clients is that of the objective.
     weighting : {"sample", "client", "random-effects"}
         Whether a client's step is proportional to its number of rows, so that the limit of DFL is the
@@ -76,8 +77,14 @@ class Problem:
         Threads of the kernel; they never change a bit of the result.
     """
 
-    def __init__(self, objective: Objective, network: Network, weighting: str = "sample", threads: int = 1) -> None:
-        self.objective, self.network, self.weighting, self.threads = objective, network, weighting, threads
+    def __init__(
+        self,
+        objective: Objective,
+        network: Network | NetworkSchedule,
+        weighting: str = "sample",
+        threads: int = 1,
+    ) -> None:
+        self.objective, self.topology, self.weighting, self.threads = objective, network, weighting, threads
         self.M, self.P = objective.M, objective.P
         self.sizes = np.ones(self.M) if weighting == "client" else objective.totals / objective.totals.mean()
         self._coordinates: tuple[Array, Array] | None = None
@@ -91,6 +98,16 @@ class Problem:
                 f"{type(self.objective).__name__}, which has gradients only"
             )
         return self.objective
+
+    @property
+    def network(self) -> Network:
+        """The network where it is the same in every round; a schedule is refused."""
+        return one_network(self.topology, "this")
+
+    @property
+    def schedule(self) -> NetworkSchedule | None:
+        """The schedule where the network changes with the round, else None."""
+        return self.topology if isinstance(self.topology, NetworkSchedule) else None
 
     @property
     def labels(self) -> pd.Index:
@@ -123,7 +140,7 @@ class Problem:
     @cached_property
     def influence(self) -> Array:
         """M pi_m: how much of a client's step ends up in the network's consensus, 1 on balanced W."""
-        return self.M * self.network.influence.to_numpy()
+        return self.M * self.topology.influence.to_numpy()
 
     def steps(self, weights: Array, *, balance: bool = False, shares: Array | None = None) -> ClientSteps:
         """Return what a step of one means for each client with trust omega_m.
@@ -142,6 +159,7 @@ class Problem:
         weights = np.where(self.objective.counted, weights, 0.0)
         factors = weights * self.sizes * (1.0 if shares is None else shares)
         if balance:
+            one_network(self.topology, "balance=True, which divides a client's step by its influence,")
             factors = factors / np.maximum(self.influence, LEAST_INFLUENCE)
         return ClientSteps(weights, factors, factors * self.influence)
 

@@ -15,6 +15,8 @@ from adfl_stats._types import Array
 from adfl_stats.engine.attacks import Attack, Scene
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.rules import MEAN, Rule
+from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule, Phase
 
 __all__ = ["Exchange", "Rounds", "Scheme", "Slope", "Update", "rounds_of"]
 
@@ -37,17 +39,23 @@ class Exchange:
     """
 
     def __init__(self, problem: Problem, rule: Rule = MEAN, attack: Attack | None = None) -> None:
-        W = problem.network.W if rule.name == "mean" else _with_own_first(problem.network.W)
-        self.M, self.attack = problem.M, attack
+        self.M, self.attack, self._rule, self._labels = problem.M, attack, rule, problem.labels
+        self._rng = np.random.default_rng(getattr(attack, "seed", 0))
+        self.follow(problem.network if problem.schedule is None else problem.schedule.at(0).network)
+
+    def follow(self, network: Network) -> None:
+        """Take over the edges and weights of a network."""
+        rule, attack = self._rule, self.attack
+        W = network.W if rule.name == "mean" else _with_own_first(network.W)
         self.indptr, indices = (np.ascontiguousarray(part, dtype=np.int64) for part in (W.indptr, W.indices))
         self.weights = np.ascontiguousarray(W.data, dtype=np.float64)
         bad = None if rule.bad is None else rule.bad[indices].astype(np.uint8)
         self._W = W
         if attack is not None:
-            honest = ~abnormal_mask(attack.clients, problem.labels, "clients")
+            honest = ~abnormal_mask(attack.clients, self._labels, "clients")
             receiver = np.repeat(np.arange(self.M), np.diff(self.indptr))
             lied = np.flatnonzero(~honest[indices] & honest[receiver])
-            self._honest, self._rng = honest, np.random.default_rng(getattr(attack, "seed", 0))
+            self._honest = honest
             self._sources, self._victims = indices[lied].copy(), receiver[lied]
             indices = indices.copy()
             # Lies differ from victim to victim, so each has a row of its own behind those of the clients.
@@ -95,22 +103,65 @@ class Scheme:
 
 
 def rounds_of(
-    scheme: Scheme, problem: Problem, steps: ClientSteps, attack: Attack | None, metric: Array | None
+    scheme: Scheme, problem: Problem, steps: ClientSteps, attack: Attack | None, metric: Array | None, first: int = 0
 ) -> Rounds:
-    """Return a method's rounds: the kernel's own loop where it has one, else one in Python."""
-    loss = problem.glm.loss(metric)
-    if scheme.update is None and attack is None:
-        mixing = problem.mixing if scheme.rule is MEAN else Exchange(problem, scheme.rule).mixing
-        return partial(_kernel_rounds, mixing, loss, steps.factors, problem.threads)
+    """Return a method's rounds, which go on from round `first` where the network changes."""
+    exchange, factors = Exchange(problem, scheme.rule, attack), steps.factors.copy()
+    rounds = _rounds(scheme, problem, exchange, factors, metric)
+    if problem.schedule is None:
+        return rounds
+    return _Following(problem.schedule, exchange, factors, rounds, first)
 
-    exchange = Exchange(problem, scheme.rule, attack)
+
+def _rounds(scheme: Scheme, problem: Problem, exchange: Exchange, factors: Array, metric: Array | None) -> Rounds:
+    """Return the kernel's own loop where it has one, else one in Python; the exchange and the factors may change."""
+    loss = problem.glm.loss(metric)
+    if scheme.update is None and exchange.attack is None:
+        return partial(_kernel_rounds, exchange, loss, factors, problem.threads)
 
     def slope(theta: Array) -> Array:
         out = np.empty((problem.M, 1, problem.P))
         _kernels.gradient(loss, np.ascontiguousarray(theta)[:, None, :], out, problem.threads)
-        return steps.factors[:, None] * out[:, 0]
+        return factors[:, None] * out[:, 0]
 
     return partial(_python_rounds, (scheme.update or _descend)(exchange, slope))
+
+
+class _Following:
+    """Rounds on a network that changes: each part of a run is on the network of its rounds.
+
+    Clients that take no step keep their estimates; the network has nobody listen to them.
+    """
+
+    def __init__(
+        self, schedule: NetworkSchedule, exchange: Exchange, factors: Array, rounds: Rounds, first: int
+    ) -> None:
+        self._schedule, self._exchange, self._rounds = schedule, exchange, rounds
+        self._factors, self._all = factors, factors.copy()
+        self._round = first
+
+    def __call__(self, theta: Array, step: float, rounds: int, moved: Array, limit: float) -> int:
+        done = 0
+        while done < rounds:
+            phase = self._schedule.at(self._round)
+            part = min(phase.rounds, rounds - done)
+            n = self._on(phase, theta, step, moved[done : done + part], limit)
+            done, self._round = done + n, self._round + n
+            if not (np.isfinite(moved[done - 1]) and moved[done - 1] <= limit):
+                break
+        return done
+
+    def _on(self, phase: Phase, theta: Array, step: float, moved: Array, limit: float) -> int:
+        """Do the rounds of one phase in place; return how many were done."""
+        self._exchange.follow(phase.network)
+        if phase.active is None:
+            self._factors[:] = self._all
+            return self._rounds(theta, step, len(moved), moved, limit)
+        kept = theta[~phase.active].copy()
+        self._factors[:] = np.where(phase.active, self._all, 0.0)
+        done = self._rounds(theta, step, len(moved), moved, limit)
+        theta[~phase.active] = kept
+        return done
 
 
 def _descend(exchange: Exchange, slope: Slope) -> Update:
@@ -124,7 +175,7 @@ def _descend(exchange: Exchange, slope: Slope) -> Update:
 
 
 def _kernel_rounds(
-    mixing: _kernels.Mixing,
+    exchange: Exchange,
     loss: _kernels.Loss,
     factors: Array,
     threads: int,
@@ -135,7 +186,9 @@ def _kernel_rounds(
     limit: float,
 ) -> int:
     steps = np.ascontiguousarray((step * factors)[:, None])
-    return _kernels.rounds(mixing, loss, theta[:, None, :], steps, rounds, moved[:, None], np.array([limit]), threads)
+    return _kernels.rounds(
+        exchange.mixing, loss, theta[:, None, :], steps, rounds, moved[:, None], np.array([limit]), threads
+    )
 
 
 def _python_rounds(update: Update, theta: Array, step: float, rounds: int, moved: Array, limit: float) -> int:

@@ -19,6 +19,7 @@ from adfl_stats.losses.client_sums import linear_predictor
 from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
 from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.trust.weights import trusted_by
 
 __all__ = ["FitRecord", "Start", "goodness"]
@@ -63,7 +64,7 @@ class FitRecord:
     method: str
     details: dict[str, Any]
     family: Family
-    network: Network
+    network: Network | NetworkSchedule
     theta: Array
     weights: Array
     total_weights: Array

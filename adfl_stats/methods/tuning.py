@@ -90,7 +90,7 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
     for fold in range(FOLDS):
         held = _held_out(problem, fold)
         rest = replace(problem.glm.data, row_weights=np.where(held, 0.0, weight))
-        training = Problem(GLM(rest, problem.glm.family), problem.network, "client", problem.threads)
+        training = Problem(GLM(rest, problem.glm.family), problem.topology, "client", problem.threads)
         # One fold's solutions and curvatures are near the next one's. (A coefficient that the next fold's rows do not
         # identify keeps its value, for all lambdas alike.)
         found = weighted_solutions(training, shares, theta, ROUGH, found)

@@ -1,4 +1,6 @@
-"""Networks to simulate on and to compare with; every generator returns a `Network`.
+"""Networks to simulate on and to compare with, and networks that change with the round.
+
+Every generator returns a `Network`; `schedule` and `dropout` return a `NetworkSchedule`.
 
 Rows are normalised, ``w_mk = a_mk / d_m``. Random generators take a `seed` (a whole number, a NumPy
 Generator, or None for a new draw each time), and the same seed gives the same network. Where chance could
@@ -20,17 +22,24 @@ from scipy.spatial import cKDTree
 from adfl_stats._arguments import in_interval, whole_number
 from adfl_stats._types import Ints
 from adfl_stats.errors import NetworkWarning
+from adfl_stats.network.dropout import dropout
 from adfl_stats.network.inputs import networkx_module
 from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule, Phase
+from adfl_stats.network.turns import schedule
 
 __all__ = [
+    "NetworkSchedule",
+    "Phase",
     "central_client",
     "complete",
     "directed_circle",
+    "dropout",
     "erdos_renyi",
     "fixed_degree",
     "random_geometric",
     "scale_free",
+    "schedule",
     "small_world",
     "stochastic_block",
 ]

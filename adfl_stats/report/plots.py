@@ -11,6 +11,7 @@ from adfl_stats._arguments import listing
 from adfl_stats._types import Array
 from adfl_stats.network.eigenvalues import circulant_moduli
 from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule, one_network
 
 if TYPE_CHECKING:
     from adfl_stats.inference.heterogeneity import Heterogeneity
@@ -135,6 +136,8 @@ def network(net: Network, ax: Any = None) -> Any:
 
 
 def _demand_network(net: Any, most: int, shown: str, instead: str) -> None:
+    if isinstance(net, NetworkSchedule):
+        one_network(net, "a plot of the network")
     if not isinstance(net, Network):
         raise TypeError(
             f"net is a {type(net).__name__}; wanted is a Network. Make one by Network.from_adjacency or from_networkx"

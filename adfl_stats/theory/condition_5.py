@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from adfl_stats.network import structure
 from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.checks import FAILS, HOLDS, UNKNOWN, decided
 
 __all__ = ["Condition5", "condition_5"]
@@ -48,7 +49,7 @@ class Condition5:
         return f">= {self.rho:.4f}" if self.trouble else f"{self.rho:.4f}"
 
 
-def condition_5(network: Network) -> Condition5:
+def condition_5(network: Network | NetworkSchedule) -> Condition5:
     """Decide Condition 5 of the paper for a network.
 
     For a doubly stochastic W the graph decides, without rounding error: rho is below 1 if and only if the
@@ -57,7 +58,7 @@ def condition_5(network: Network) -> Condition5:
     Parameters
     ----------
     network : Network
-        Any network.
+        Any network. A schedule is refused: its rounds have no common W.
 
     Returns
     -------
@@ -73,6 +74,7 @@ def condition_5(network: Network) -> Condition5:
     >>> condition_5(ad.networks.central_client(5)).status
     'fails'
     """
+    network = one_network(network, "Condition 5, a bound on the norm of W,")
     estimate, se = network.mixing_estimate, network.se
     if network.is_doubly_stochastic:
         status = mixing_status = decided(structure.rows_overlap(network.W))

@@ -15,6 +15,7 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.losses.evaluation import client_gradients
+from adfl_stats.network.schedule import one_network
 from adfl_stats.theory.bounds import contraction
 from adfl_stats.theory.condition_5 import Condition5, condition_5
 from adfl_stats.theory.truth import true_parameter
@@ -174,6 +175,7 @@ class Constants:
         abnormal, theta0
             As in `Results.check`.
         """
+        network = one_network(fit.network, "the check of a fit against the paper's theory")
         found, params, M = fit.evaluation, fit.theta.mean(axis=0), len(fit.labels)
         mask = ~fit.trusted if abnormal is None else abnormal_mask(abnormal, fit.labels)
         truth = None if theta0 is None else true_parameter(theta0, fit.names)
@@ -196,11 +198,11 @@ class Constants:
             theta0_given=truth is not None,
             exact=truth is not None and data is not None,
             equal_sizes=bool(fit.sizes.min() == fit.sizes.max()),
-            balanced=bool(fit.details.get("balance")) and not fit.network.is_doubly_stochastic,
+            balanced=bool(fit.details.get("balance")) and not network.is_doubly_stochastic,
             smooth=fit.weighted,
             preconditioned=fit.preconditioned,
             varrho=float(mask.mean()),
-            condition_5=condition_5(fit.network),
+            condition_5=condition_5(network),
             lambda_min=lambda_min,
             pooled_min=float(curvatures[0]),
             degenerate=tuple(fit.labels[_degenerate(fit)]),

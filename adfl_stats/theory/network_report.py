@@ -11,6 +11,7 @@ import pandas as pd
 from adfl_stats._arguments import listing
 from adfl_stats._types import Ints
 from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.checks import FAILS, HOLDS, INDICATIVE, UNKNOWN, Check, Report, decided
 from adfl_stats.theory.condition_5 import Condition5, condition_5
 from adfl_stats.theory.network_repairs import repair_advice, repair_table
@@ -50,6 +51,8 @@ def check_network(net: Network) -> Report:
     >>> report["rho"].status, report["period"].value
     ('fails', 3.0)
     """
+    if isinstance(net, NetworkSchedule):
+        net = one_network(net, "check_network")
     if not isinstance(net, Network):
         raise TypeError(f"net must be a Network, got {type(net).__name__}; make one by Network.from_adjacency(net)")
     influence_trouble = _influence_trouble(net)
