@@ -209,6 +209,11 @@ class Network:
         return W
 
     @cached_property
+    def csr(self) -> sparse.csr_array:
+        """The weights as one CSR array that all computations share; to be read only, where `W` may be changed."""
+        return self.W
+
+    @cached_property
     def n_clients(self) -> int:
         """The number M of clients."""
         return len(self.indptr) - 1
@@ -264,18 +269,33 @@ class Network:
 
     @cached_property
     def mixing_estimate(self) -> Estimate:
-        """`mixing` with word on how far it can be trusted."""
-        return spectrum.mixing_norm(self.W, balanced=self.is_doubly_stochastic, products=self.products)
+        """`mixing` with the reason where it could not be resolved."""
+        return spectrum.mixing_norm(self, products=self.products)
 
     @cached_property
-    def _reversible(self) -> Array | None:
+    def rows_overlap(self) -> bool:
+        """Whether the clients cannot be partitioned so that no client listens to two parts."""
+        return structure.rows_overlap(self.csr)
+
+    @cached_property
+    def reversible_weights(self) -> Array | None:
         """The influence where ``pi_m w_mk = pi_k w_km``, as on undirected graphs; None where that is not so."""
-        return structure.reversible_weights(self.W) if self.is_strongly_connected else None
+        return structure.reversible_weights(self.csr) if self.is_strongly_connected else None
+
+    @cached_property
+    def circulant_moduli(self) -> Array | None:
+        """The moduli of all eigenvalues where W is circulant, as on the directed circle; None where it is not."""
+        return eigenvalues.circulant_moduli(self.csr)
+
+    @cached_property
+    def asymmetry(self) -> float:
+        """The largest entry of ``|W - W'|``."""
+        return float(abs(self.csr - self.csr.T).max())
 
     @property
     def products(self) -> Products:
         """Products of W and its transpose with vectors."""
-        return Products.of(self.W, self._reversible)
+        return Products.of(self.csr, self.reversible_weights)
 
     @cached_property
     def rho(self) -> float:
@@ -290,7 +310,7 @@ class Network:
     @cached_property
     def communicating_classes(self) -> tuple[NDArray[np.int32], Mask]:
         """The communicating class of each client, and which classes are closed."""
-        return structure.communication_classes(self.W)
+        return structure.communication_classes(self.csr)
 
     @property
     def is_strongly_connected(self) -> bool:
@@ -319,7 +339,7 @@ class Network:
         With several closed groups, the least common multiple of their periods. On a periodic network
         estimates travel in step and never settle, unless clients keep a share of their own: see `lazy`.
         """
-        return math.lcm(*structure.closed_class_periods(self.W, *self.communicating_classes).tolist())
+        return math.lcm(*structure.closed_class_periods(self.csr, *self.communicating_classes).tolist())
 
     @cached_property
     def second_eigenvalue(self) -> float:
@@ -333,11 +353,10 @@ class Network:
     @cached_property
     def second_eigenvalue_estimate(self) -> Estimate:
         """`second_eigenvalue` with word on how far it can be trusted."""
-        W = self.W
-        if self.n_clients > eigenvalues.DENSE and self.is_doubly_stochastic and abs(W - W.T).max() < 1e-12:
+        if self.n_clients > eigenvalues.DENSE and self.is_doubly_stochastic and self.asymmetry < 1e-12:
             # Symmetric: the singular values, whose square the mixing is, are the moduli.
             return Estimate(math.sqrt(self.mixing_estimate.value), self.mixing_estimate.trouble)
-        found = eigenvalues.second_modulus(W, *self.communicating_classes, reversible=self._reversible)
+        found = eigenvalues.second_modulus(self)
         # sqrt(mixing) = ||(I - J)W|| bounds the eigenvalues of (I - J)W, which are the others of W.
         if found.trouble and not self.mixing_estimate.trouble:
             most = math.sqrt(self.mixing_estimate.value)
@@ -355,9 +374,9 @@ class Network:
         """
         if self.is_doubly_stochastic:
             return self._series(np.full(self.n_clients, 1.0 / self.n_clients))
-        if self._reversible is not None:
-            return self._series(self._reversible.copy())
-        return self._series(spectrum.long_run_weights(self.W, *self.communicating_classes))
+        if self.reversible_weights is not None:
+            return self._series(self.reversible_weights.copy())
+        return self._series(spectrum.long_run_weights(self.csr, *self.communicating_classes))
 
     @property
     def unheard(self) -> pd.Index:
@@ -393,18 +412,18 @@ class Network:
                 "Make the network anew on the clients wanted; text and number are different names"
             )
         order = self.labels.get_indexer(wanted)
-        return Network.from_checked(self.W[order][:, order], wanted)
+        return Network.from_checked(self.csr[order][:, order], wanted)
 
     def lazy(self, w: float = 0.5) -> Network:
         """Return ``(1 - w) W + w I``: each client keeps the share `w` of its own estimate; cures periods."""
         w = in_interval(w, "w", 0.0, 1.0, open_high=True)
         identity = sparse.eye_array(self.n_clients, format="csr")
-        return Network.from_checked(sparse.csr_array((1.0 - w) * self.W + w * identity), self.labels)
+        return Network.from_checked(sparse.csr_array((1.0 - w) * self.csr + w * identity), self.labels)
 
     def gossip(self, k: int) -> Network:
         """Return ``W^k``: `k` combine steps in each round."""
         k = whole_number(k, "k", 1)
-        power = W = self.W
+        power = W = self.csr
         for _ in range(k - 1):
             power = power @ W
         return Network.from_checked(given.row_normalised(sparse.csr_array(power)), self.labels)
@@ -415,7 +434,7 @@ class Network:
         ``w_mk = 1 / (1 + max(d_m, d_k))`` for neighbours, where degrees do not count self loops; what
         remains of each row is the client's own weight. Each pair of neighbours must listen to each other.
         """
-        return Network.from_checked(balance.metropolis_weights(self.W, self.labels), self.labels)
+        return Network.from_checked(balance.metropolis_weights(self.csr, self.labels), self.labels)
 
     def balanced(self) -> Network:
         """Return the doubly stochastic ``diag(r) W diag(c)`` on the same edges (Sinkhorn and Knopp 1967).
@@ -431,7 +450,7 @@ class Network:
         """
         if self.is_doubly_stochastic:
             return self
-        return Network.from_checked(balance.scaled_to_balance(self.W, self.labels), self.labels)
+        return Network.from_checked(balance.scaled_to_balance(self.csr, self.labels), self.labels)
 
     def _series(self, values: NDArray[Any]) -> pd.Series:
         # Read-only like the network: the series is cached and handed out again.

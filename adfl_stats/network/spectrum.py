@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from adfl_stats.network import eigenvalues, structure
 from adfl_stats.network.eigenvalues import Estimate
 from adfl_stats.network.products import Products
 
+if TYPE_CHECKING:
+    from adfl_stats.network.network import Network
+
 __all__ = ["long_run_weights", "mixing_dense", "mixing_lanczos", "mixing_norm"]
 
 DENSE_MIXING = 500
@@ -25,32 +29,28 @@ RESIDUAL = 1e-10
 NOTHING = 1e-28
 
 
-def mixing_norm(
-    W: sparse.csr_array, power: int = 1, balanced: bool = False, rough: bool = False, products: Products | None = None
-) -> Estimate:
+def mixing_norm(net: Network, power: int = 1, rough: bool = False, products: Products | None = None) -> Estimate:
     """Return ``||W'(I - J)W||_2``, the first term of Condition 5, with J = 11'/M, or that of a power of W.
 
     Parameters
     ----------
-    W : csr_array
-        Row-stochastic.
+    net : Network
+        Where W is doubly stochastic, the norm is 1, exactly, if its rows do not overlap.
     power : int
         Which power of W takes the place of W, 1 or 2; it is not formed where W is large.
-    balanced : bool
-        Whether W is doubly stochastic: the norm is then 1, exactly, where rows of W hang apart.
     rough : bool
         Whether accuracy to rank networks is enough where W is large.
     products : Products, optional
         The products with W, where they have been prepared.
     """
-    if balanced and power == 1 and not structure.rows_overlap(W):
+    if power == 1 and net.is_doubly_stochastic and not net.rows_overlap:
         return Estimate(1.0)
-    if (moduli := eigenvalues.circulant_moduli(W)) is not None:
+    if (moduli := net.circulant_moduli) is not None:
         # Circulant matrices are normal: singular values are moduli of eigenvalues.
         return _cleaned(Estimate(float(np.max(moduli[1:], initial=0.0) ** (2 * power))))
-    if W.shape[0] <= DENSE_MIXING:
-        return _cleaned(Estimate(mixing_dense(W, power)))
-    return _cleaned(mixing_lanczos(W, power, rough=rough, products=products))
+    if net.n_clients <= DENSE_MIXING:
+        return _cleaned(Estimate(mixing_dense(net.csr, power)))
+    return _cleaned(mixing_lanczos(net.csr, power, rough=rough, products=products))
 
 
 def _cleaned(found: Estimate) -> Estimate:
@@ -179,14 +179,10 @@ def _stationary_sparse(W: sparse.csr_array, most: int = 20_000) -> Array:
     """
     n = W.shape[0]
     backward = Products.of(W).backward
-    operator = linalg.LinearOperator((n, n), matvec=lambda v: backward(v.ravel()), dtype=np.float64)
     pi = np.full(n, 1.0 / n)
-    try:
-        _, vectors = linalg.eigs(operator, k=1, which="LR", v0=pi, tol=1e-13, maxiter=500)
-        pi = np.abs(vectors[:, 0].real)
+    if (pair := eigenvalues.arnoldi(backward, pi, which="LR", tol=1e-13, restarts=500)) is not None:
+        pi = np.abs(pair[1][:, 0].real)
         pi /= pi.sum()
-    except linalg.ArpackNoConvergence:
-        pass
     for step in range(most):
         image = backward(pi)
         if step >= 5 and np.abs(image - pi).sum() < RESIDUAL:

@@ -9,7 +9,6 @@ from scipy import stats
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array
-from adfl_stats.network.eigenvalues import circulant_moduli
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 
@@ -150,7 +149,7 @@ def _layout(net: Network) -> tuple[Array, bool]:
     """Return places in the plane, and whether they are a circle: for circles and without networkx; else springs."""
     angle = np.pi / 2 - 2.0 * np.pi * np.arange(net.n_clients) / net.n_clients
     circle = np.column_stack([np.cos(angle), np.sin(angle)])
-    if circulant_moduli(net.W) is not None:
+    if net.circulant_moduli is not None:
         return circle, True
     try:
         import networkx

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adfl_stats.network import structure
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.checks import FAILS, HOLDS, UNKNOWN, decided
@@ -53,7 +52,7 @@ def condition_5(network: Network | NetworkSchedule) -> Condition5:
     """Decide Condition 5 of the paper for a network.
 
     For a doubly stochastic W the graph decides, without rounding error: rho is below 1 if and only if the
-    clients cannot be partitioned so that no client listens to two parts (`structure.rows_overlap`).
+    clients cannot be partitioned so that no client listens to two parts (`Network.rows_overlap`).
 
     Parameters
     ----------
@@ -77,7 +76,7 @@ def condition_5(network: Network | NetworkSchedule) -> Condition5:
     network = one_network(network, "Condition 5, a bound on the norm of W,")
     estimate, se = network.mixing_estimate, network.se
     if network.is_doubly_stochastic:
-        status = mixing_status = decided(structure.rows_overlap(network.W))
+        status = mixing_status = decided(network.rows_overlap)
     else:
         mixing_status = _below_1(estimate.value, bool(estimate.trouble))
         status = _below_1(estimate.value + se, bool(estimate.trouble))

@@ -71,7 +71,7 @@ def _of_own_products(net: Network) -> dict[str, list[object]]:
     """Return the rows of lazy(0.5) and gossip(2), whose products are products with the network's own W."""
     products, second = net.products, net.second_eigenvalue_estimate
     lazily = _row(net, net.lazy(0.5), products.lazy(0.5))
-    double = spectrum.mixing_norm(net.W, power=2, rough=True, products=products)
+    double = spectrum.mixing_norm(net, power=2, rough=True, products=products)
     excess = products.twice().backward(np.ones(net.n_clients)) - 1.0
     se = float(np.sqrt(np.mean(excess**2)))
     se = se if se > SE_ROUNDING else 0.0
@@ -92,11 +92,10 @@ def _without_numbers(note: str) -> list[object]:
 
 def _row(net: Network, repaired: Network, lazily: Products | None = None) -> list[object]:
     """Return the numbers of a repaired network; for the lazy one, products with the network's own W serve."""
-    balanced, W = repaired.is_doubly_stochastic, repaired.W
     large = repaired.n_clients > eigenvalues.DENSE
-    symmetric = large and balanced and abs(W - W.T).max() < 1e-10
-    products = Products.of(W, np.ones(net.n_clients)) if symmetric else lazily
-    mixing = spectrum.mixing_norm(W, balanced=balanced, rough=True, products=products)
+    symmetric = large and repaired.is_doubly_stochastic and repaired.asymmetry < 1e-10
+    products = Products.of(repaired.csr, np.ones(net.n_clients)) if symmetric else lazily
+    mixing = spectrum.mixing_norm(repaired, rough=True, products=products)
     right = net.second_eigenvalue_estimate.right
     if lazily is not None and right is not None and not net.second_eigenvalue_estimate.trouble:
         # Eigenvalues move to (1 + lambda)/2; none is negative then, so that the largest stays the largest.
@@ -104,7 +103,7 @@ def _row(net: Network, repaired: Network, lazily: Products | None = None) -> lis
     elif symmetric:
         second = eigenvalues.Estimate(math.sqrt(mixing.value), mixing.trouble)
     else:
-        second = eigenvalues.second_modulus(W, *repaired.communicating_classes, rough=True)
+        second = eigenvalues.second_modulus(repaired, rough=True)
     se = repaired.se
     return [mixing.value + se, se, second.value, repaired.n_edges, _doubt(mixing, second)]
 

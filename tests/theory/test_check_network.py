@@ -261,7 +261,7 @@ def generated(M=500):
 def test_sparse_agrees_with_dense_at_500(name, net):
     W = net.W
     mixing = spectrum.mixing_lanczos(W)
-    second = eigenvalues.second_modulus(W, *net.communicating_classes, dense_up_to=0)
+    second = eigenvalues.second_modulus(net, dense_up_to=0)
     assert not mixing.trouble
     assert not second.trouble
     dense = W.toarray()
@@ -280,7 +280,7 @@ def test_sparse_agrees_with_dense_at_500(name, net):
 def test_second_eigenvalue_of_repairs(name, sparse_only):
     net = getattr(ad.networks.erdos_renyi(600, 0.03, seed=2), name)()
     if sparse_only:
-        value = eigenvalues.second_modulus(net.W, *net.communicating_classes, dense_up_to=0).value
+        value = eigenvalues.second_modulus(net, dense_up_to=0).value
     else:
         value = net.second_eigenvalue
     assert value == pytest.approx(moduli(net.W)[-2], rel=1e-8)
@@ -297,9 +297,7 @@ def test_second_eigenvalue_with_followers():
     W[np.arange(70, 170), np.arange(69, 169)] = 1.0
     net = Network.from_weights(W)
     assert net.second_eigenvalue == pytest.approx(0.9, rel=1e-12)
-    assert eigenvalues.second_modulus(net.W, *net.communicating_classes, dense_up_to=0).value == pytest.approx(
-        0.9, rel=1e-9
-    )
+    assert eigenvalues.second_modulus(net, dense_up_to=0).value == pytest.approx(0.9, rel=1e-9)
     # A chain behind one leader: all eigenvalues but one are 0, which dense algebra on the whole would miss by 0.5.
     chain = Network.from_edges([(0, 0), *((m, m + 1) for m in range(100))])
     assert chain.second_eigenvalue == 0
@@ -374,7 +372,7 @@ def test_growth_rate_stands_in_for_a_modulus():
         image = W @ v
         return image - image.mean()
 
-    assert eigenvalues._growth(apply, eigenvalues.start_vector(400)) == pytest.approx(moduli(W)[-2], rel=0.1)
+    assert eigenvalues.growth(apply, eigenvalues.start_vector(400)) == pytest.approx(moduli(W)[-2], rel=0.1)
 
 
 def test_large_network_is_checked_without_dense_algebra(monkeypatch):
