@@ -27,14 +27,20 @@ RESOLVED, MOST_PRODUCTS = 1e-12, 20_000
 class Phase(NamedTuple):
     """The network from one round on.
 
-    Attributes
+    Parameters
     ----------
     network : Network
         Who listens to whom.
     rounds : int
         For how many rounds it holds, the one asked for included.
     active : ndarray (M,) of bool or None
-        The clients that take a gradient step; None for all.
+        The clients that take a gradient step; None for all. The others keep their estimates.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> Phase(ad.networks.complete(3), rounds=5).active is None
+    True
     """
 
     network: Network
@@ -79,6 +85,18 @@ class NetworkSchedule(ABC):
         ----------
         round : int
             The number of rounds done before.
+
+        Returns
+        -------
+        Phase
+            The network, for how many rounds it holds, and which clients step.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> net, other = ad.networks.complete(3), ad.networks.central_client(3)
+        >>> ad.networks.schedule([net, other], every=10).at(13).rounds
+        7
         """
 
     @property
@@ -102,7 +120,7 @@ class NetworkSchedule(ABC):
 
     @cached_property
     def effective_clients(self) -> float:
-        """The number ``1 / sum_m pi_m^2`` of equally influential clients that would be worth as much."""
+        """The effective number of clients, ``1 / sum_m pi_m^2``: M if all have the same influence."""
         return float(1.0 / np.sum(self.influence.to_numpy() ** 2))
 
     @property
@@ -113,7 +131,7 @@ class NetworkSchedule(ABC):
 
     @property
     def unheard(self) -> pd.Index:
-        """The clients whose steps leave no trace: influence zero."""
+        """The clients whose steps do not reach the others in the long run: influence zero."""
         return self.labels[self.influence.to_numpy() == 0.0]
 
     def reindex(self, labels: Iterable[Any]) -> NetworkSchedule:
@@ -123,6 +141,18 @@ class NetworkSchedule(ABC):
         ----------
         labels : iterable
             The clients, each once.
+
+        Returns
+        -------
+        NetworkSchedule
+            In which the same clients step in the same rounds.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> turns = ad.networks.schedule([ad.networks.complete(3), ad.networks.central_client(3)])
+        >>> turns.reindex([2, 1, 0]).at(1).network.in_degree.to_dict()
+        {2: 1, 1: 1, 0: 2}
         """
         return _Reordered(self, self.at(0).network.reindex(labels).labels)
 

@@ -1,4 +1,4 @@
-"""Linear algebra of a row-stochastic matrix: how fast it mixes and whom it listens to in the long run."""
+"""Linear algebra of a row-stochastic matrix: the norm of Condition 5 and the stationary distribution."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def mixing_lanczos(
 ) -> Estimate:
     """Return ``||W'(I - J)W||_2`` by Lanczos iteration, without forming the product.
 
-    Where the top of the spectrum is too crowded to be resolved, the best value found is returned with word
-    of the trouble; a Rayleigh quotient, it can only be too small.
+    Where the largest eigenvalues are too close to be resolved, the best Ritz value is returned with the reason;
+    a Rayleigh quotient, it can only be too small.
     """
     by = Products.of(W) if products is None else products
     by = by.twice() if power == 2 else by
@@ -93,7 +93,7 @@ def long_run_weights(W: sparse.csr_array, component: NDArray[np.int32], closed: 
     """Return ``pi' = M^-1 1' lim T^-1 sum_{t<T} W^t``, the weight of each client in the long run.
 
     Within a closed component pi is proportional to the stationary distribution of W there; the component
-    as a whole has the share of the clients that end up following it. All other clients have weight zero.
+    as a whole has the share of the clients absorbed by it. All other clients have weight zero.
     """
     M = W.shape[0]
     share = _shares(W, component, closed)
@@ -115,18 +115,18 @@ def long_run_weights(W: sparse.csr_array, component: NDArray[np.int32], closed: 
 
 
 def _shares(W: sparse.csr_array, component: NDArray[np.int32], closed: Mask) -> Array:
-    """Return for each component the share of clients that end up following it.
+    """Return for each component the share of clients absorbed by it.
 
-    With Q the part of W among the followers and R their part towards closed components, the followers are
+    With Q the part of W among the transient clients and R their part towards closed components, these are
     absorbed with probabilities (I - Q)^-1 R. One solve for ``x' = 1'(I - Q)^-1`` serves all components.
     """
     M = W.shape[0]
     inside = closed[component]
     mass = inside.astype(np.float64)
-    followers = np.flatnonzero(~inside)
-    if followers.size:
-        rows = W[followers]
-        visits = _expected_visits(rows[:, followers])
+    transient = np.flatnonzero(~inside)
+    if transient.size:
+        rows = W[transient]
+        visits = _expected_visits(rows[:, transient])
         reached = rows.T @ visits
         mass[inside] += reached[inside]
     share = np.bincount(component, weights=mass, minlength=len(closed)) / M
@@ -136,7 +136,7 @@ def _shares(W: sparse.csr_array, component: NDArray[np.int32], closed: Mask) -> 
 
 
 def _expected_visits(Q: sparse.csr_array) -> Array:
-    """Solve ``(I - Q)' x = 1`` for a substochastic Q from which every client leaves."""
+    """Solve ``(I - Q)' x = 1`` for the substochastic Q of transient clients."""
     n = Q.shape[0]
     system = sparse.csc_array(sparse.eye_array(n) - Q.T)
     ones = np.ones(n)
@@ -160,7 +160,7 @@ def _stationary(W: sparse.csr_array) -> Array:
 def _stationary_dense(P: Array) -> Array:
     """Eliminate client after client (Grassmann, Taksar and Heyman).
 
-    Nothing is ever subtracted, so that each entry has full relative accuracy: steps are divided by it.
+    There are no subtractions, so that each entry has full relative accuracy, as balanced steps need.
     """
     n = len(P)
     for k in range(n - 1, 0, -1):

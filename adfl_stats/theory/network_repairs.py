@@ -1,4 +1,4 @@
-"""What a change of weights would do to a network, and which one to make."""
+"""Repairs of a network: the effect of each change of weights, and which one to make."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _of_own_products(net: Network) -> dict[str, list[object]]:
 
 def _balanced_steps(net: Network, as_is: list[object]) -> list[object]:
     if len(net.unheard):
-        return _without_numbers(f"not possible: nobody in a closed group hears {len(net.unheard)} clients")
+        return _without_numbers(f"not possible: {len(net.unheard)} clients have influence zero")
     before, after = net.effective_clients / net.n_clients, net.balanced_efficiency
     return [*as_is[:4], f"W stays; efficiency of DFL from about {before:.3g} to {after:.3g}"]
 
@@ -126,8 +126,8 @@ def repair_advice(net: Network, table: pd.DataFrame, condition_5: str) -> tuple[
         advice.append(_before_and_after(table))
     if STEPS in table.index:
         advice.append(
-            "Balanced steps, step_m = step / (M pi_m), leave W alone and cure the imbalance to first order: about "
-            f"{1.0 - net.effective_clients / net.n_clients:.1%} of efficiency would be lost without, "
+            "Balanced steps, step_m = step / (M pi_m), leave W as it is and remove the effect of imbalance to first "
+            f"order: about {1.0 - net.effective_clients / net.n_clients:.1%} of efficiency would be lost without, "
             f"{1.0 - net.balanced_efficiency:.1%} with them (no step grows more than fifty times)."
         )
     return tuple(advice)
@@ -139,12 +139,12 @@ def _about_groups(net: Network) -> Iterator[str]:
     if len(groups) > 1:
         named = "; ".join(listing(group, most=3) for group in groups[:3]) + (", ..." if len(groups) > 3 else "")
         yield (
-            f"The network has {len(groups)} closed groups (of {named}), which never agree. "
+            f"The network has {len(groups)} closed groups (of {named}), which reach no consensus. "
             "No weights and no steps can change that: add edges between them, or fit the groups apart."
         )
     if outside:
         yield (
-            f"{outside} clients only follow: the network absorbs what they know. Let a member of "
+            f"{outside} clients are transient, with influence zero. Let a member of "
             f"{'the closed group' if len(groups) == 1 else 'a closed group'} listen to them."
         )
 
@@ -152,7 +152,7 @@ def _about_groups(net: Network) -> Iterator[str]:
 def _about_period(net: Network) -> Iterator[str]:
     if net.period > 1:
         yield (
-            f"The network has the period {net.period}: estimates travel in step and do not settle by mixing alone. "
+            f"The network has the period {net.period}: its powers do not converge. "
             "Let clients keep a share of their own estimate: net.lazy(0.5), or self loops."
         )
 
