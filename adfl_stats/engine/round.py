@@ -13,10 +13,10 @@ from adfl_stats import _kernels
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._types import Array
 from adfl_stats.engine.attacks import Attack, Scene
+from adfl_stats.engine.following import Following
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.rules import MEAN, Rule
 from adfl_stats.network.network import Network
-from adfl_stats.network.schedule import NetworkSchedule, Phase
 
 __all__ = ["Exchange", "Rounds", "Scheme", "Slope", "Update", "rounds_of"]
 
@@ -110,7 +110,7 @@ def rounds_of(
     rounds = _rounds(scheme, problem, exchange, factors, metric)
     if problem.schedule is None:
         return rounds
-    return _Following(problem.schedule, exchange, factors, rounds, first)
+    return Following(problem.schedule, exchange, factors, rounds, first)
 
 
 def _rounds(scheme: Scheme, problem: Problem, exchange: Exchange, factors: Array, metric: Array | None) -> Rounds:
@@ -125,43 +125,6 @@ def _rounds(scheme: Scheme, problem: Problem, exchange: Exchange, factors: Array
         return factors[:, None] * out[:, 0]
 
     return partial(_python_rounds, (scheme.update or _descend)(exchange, slope))
-
-
-class _Following:
-    """Rounds on a network that changes: each part of a run is on the network of its rounds.
-
-    Clients that take no step keep their estimates; the network has nobody listen to them.
-    """
-
-    def __init__(
-        self, schedule: NetworkSchedule, exchange: Exchange, factors: Array, rounds: Rounds, first: int
-    ) -> None:
-        self._schedule, self._exchange, self._rounds = schedule, exchange, rounds
-        self._factors, self._all = factors, factors.copy()
-        self._round = first
-
-    def __call__(self, theta: Array, step: float, rounds: int, moved: Array, limit: float) -> int:
-        done = 0
-        while done < rounds:
-            phase = self._schedule.at(self._round)
-            part = min(phase.rounds, rounds - done)
-            n = self._on(phase, theta, step, moved[done : done + part], limit)
-            done, self._round = done + n, self._round + n
-            if not (np.isfinite(moved[done - 1]) and moved[done - 1] <= limit):
-                break
-        return done
-
-    def _on(self, phase: Phase, theta: Array, step: float, moved: Array, limit: float) -> int:
-        """Do the rounds of one phase in place; return how many were done."""
-        self._exchange.follow(phase.network)
-        if phase.active is None:
-            self._factors[:] = self._all
-            return self._rounds(theta, step, len(moved), moved, limit)
-        kept = theta[~phase.active].copy()
-        self._factors[:] = np.where(phase.active, self._all, 0.0)
-        done = self._rounds(theta, step, len(moved), moved, limit)
-        theta[~phase.active] = kept
-        return done
 
 
 def _descend(exchange: Exchange, slope: Slope) -> Update:
