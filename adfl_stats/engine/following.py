@@ -42,6 +42,7 @@ class Following:
         self._round = first
 
     def __call__(self, theta: Array, step: float, rounds: int, moved: Array, limit: float) -> int:
+        """Do rounds in place; return how many were done, the one with too long a move included."""
         done = 0
         while done < rounds:
             phase = self._schedule.at(self._round)
