@@ -220,7 +220,8 @@ class DecentralizedGLM:
             speak: the same estimates as rounds carried to convergence, from a few dozen passes over the
             data whatever the step; ``res.rounds_needed`` says how many rounds the network would need. Methods without
             a smooth limit (medians) refuse it; as a start of another method they run their rounds. "auto" takes the
-            limit where the method has one, and rounds where it has none or `rounds`, `max_rounds` or `attack` is given.
+            limit where the method has one, and rounds where it has none, where `rounds`, `max_rounds` or `attack` is
+            given, or where the network changes with the round.
         tolerance : float
             Wanted numerical error, in standard errors of the estimate.
         max_rounds : int, optional

@@ -252,7 +252,7 @@ def test_stages_go_on_where_the_last_one_ended(sim, data, nets):
 
 
 @pytest.mark.parametrize("method", [ad.DFL(), ad.ADFL(), ad.Bridge("median"), ad.Bridge("trimmed", b=1)], ids=str)
-@pytest.mark.parametrize("settings", [{"step": STEP, "rounds": 40}, {}], ids=["rounds", "auto"])
+@pytest.mark.parametrize("settings", [{"step": STEP, "rounds": 40}, {"solver": "rounds"}], ids=["rounds", "auto"])
 def test_the_same_network_in_turn_is_the_network(data, nets, method, settings):
     one = ad.DecentralizedGLM(data, nets[0]).fit(method, **settings)
     turns = ad.DecentralizedGLM(data, ad.networks.schedule([nets[0], nets[0]], every=3)).fit(method, **settings)
