@@ -34,6 +34,7 @@ from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.robust_scale import robust_scale
 from adfl_stats.methods import ADFL, Method, Outcome, check_needs
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
+from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.advice import Advice, advisable, advise_on
 from adfl_stats.theory.rates import Rates, rates_of
 from adfl_stats.trust import HETEROGENEITY, LEAST_FOR_SPREAD, has_known_dispersion, model_at
@@ -54,8 +55,9 @@ class DecentralizedGLM:
     ----------
     data : ClientData
         What each client holds.
-    network : Network
-        Who listens to whom; its labels must be the clients of the data, in any order.
+    network : Network or NetworkSchedule
+        Who listens to whom; its labels must be the clients of the data, in any order. A schedule, made by
+        ``networks.schedule`` or ``networks.dropout``, changes with the round: fits on it run rounds.
     family : str, statsmodels family instance or Huber
         "gaussian", "binomial", "poisson", "gamma", "negativebinomial", "multinomial" or "huber", which is
         ``Huber()``: linear regression that gross rows inside good clients cannot spoil.
@@ -82,7 +84,7 @@ class DecentralizedGLM:
     def __init__(
         self,
         data: ClientData,
-        network: Network,
+        network: Network | NetworkSchedule,
         family: Any = "gaussian",
         *,
         weighting: str = "sample",
@@ -92,9 +94,10 @@ class DecentralizedGLM:
             raise TypeError(
                 f"data is a {type(data).__name__}; build a ClientData with ClientData.from_frame or from_arrays"
             )
-        if not isinstance(network, Network):
+        if not isinstance(network, (Network, NetworkSchedule)):
             raise TypeError(
-                f"network is a {type(network).__name__}; build a Network with Network.from_adjacency, from_edges, ..."
+                f"network is a {type(network).__name__}; build a Network with Network.from_adjacency, from_edges, ..., "
+                "or a NetworkSchedule with networks.schedule or networks.dropout"
             )
         self.weighting = one_of(weighting, "weighting", WEIGHTINGS)
         self.network = _matched(network, data)
@@ -189,7 +192,7 @@ class DecentralizedGLM:
         formula: str,
         frame: pd.DataFrame,
         client: str,
-        network: Network,
+        network: Network | NetworkSchedule,
         family: Any = "gaussian",
         *,
         weighting: str = "sample",
@@ -220,7 +223,8 @@ class DecentralizedGLM:
         Parameters
         ----------
         method : Method, optional
-            `DFL`, `ADFL`, `Bridge`, `ClippedGossip`, ...; ``ADFL(balance=True)`` if not given.
+            `DFL`, `ADFL`, `Bridge`, `ClippedGossip`, ...; ``ADFL(balance=True)`` if not given, or ``ADFL()`` where
+            the network changes with the round, as steps cannot be balanced there.
         step : float or "auto"
             The learning rate alpha. With `rounds` it gives exactly the paper's recursion. "auto" is
             one over the largest curvature of any client; without `rounds` it is chosen, and later cut, in
@@ -233,7 +237,8 @@ class DecentralizedGLM:
             speak: the same estimates as rounds carried to convergence, from a few dozen passes over the
             data whatever the step; ``res.rounds_needed`` says how many rounds the network would need. Methods without
             a smooth limit (medians) refuse it; as a start of another method they run their rounds. "auto" takes the
-            limit where the method has one, and rounds where it has none or `rounds`, `max_rounds` or `attack` is given.
+            limit where the method has one, and rounds where it has none, where `rounds`, `max_rounds` or `attack` is
+            given, or where the network changes with the round.
         tolerance : float
             Wanted numerical error, in standard errors of the estimate.
         max_rounds : int, optional
@@ -254,7 +259,7 @@ class DecentralizedGLM:
             Let the results hold the data (``res.data``); otherwise they live without them.
         """
         if method is None:
-            method = ADFL(balance=True)
+            method = ADFL(balance=isinstance(self.network, Network))
         if not isinstance(method, Method):
             raise TypeError(
                 f"method is {method!r}; pass a method object such as ad.DFL(), ad.ADFL() or ad.Bridge('median')"
@@ -277,7 +282,10 @@ class DecentralizedGLM:
             raise TypeError(f"attack is {attack!r}; pass an attack such as ad.attacks.SignFlip(clients=['a', 'b'])")
         if attack is not None and solver == "limit":
             raise ValueError("attack was given with solver='limit'; lies are told in rounds, use solver='rounds'")
-        in_rounds = any(value is not None for value in (rounds, max_rounds, attack))
+        if solver == "limit":
+            one_network(self.network, "solver='limit', which solves for where rounds come to rest,")
+        changes = isinstance(self.network, NetworkSchedule)
+        in_rounds = changes or any(value is not None for value in (rounds, max_rounds, attack))
         automatic = isinstance(step, str) and step == "auto"
         plan = Plan(
             step=None if automatic else in_interval(step, "step", 0.0, np.inf, open_low=True),
@@ -320,9 +328,10 @@ class DecentralizedGLM:
         """
         if not isinstance(res, Results):
             raise TypeError(f"res is a {type(res).__name__}; pass the results of a fit of this model")
+        network = one_network(self.network, "rates, the eigenvalues of the linearised round,")
         with one_blas_thread():
             data = self._without_overflow if res.record.set_aside.any() else self.data
-            return rates_of(self._problem(self.network, data), res.record)
+            return rates_of(self._problem(network, data), res.record)
 
     def advise(self, tolerance: float = 0.05, method: Method | None = None) -> Advice:
         """Recommend a step and a number of rounds, and say what holds them up and what a repair would save.
@@ -338,17 +347,18 @@ class DecentralizedGLM:
             they count: after a fit, ``DFL(weights=res.client_weights)`` asks for its own weights.
         """
         method = advisable(method)
+        network = one_network(self.network, "advise, which solves for the limit of the rounds,")
         with one_blas_thread():
-            return advise_on(partial(self._problem, data=self._data_for(method)), self.network, method, tolerance)
+            return advise_on(partial(self._problem, data=self._data_for(method)), network, method, tolerance)
 
-    def _problem(self, network: Network, data: ClientData | None = None) -> Problem:
+    def _problem(self, network: Network | NetworkSchedule, data: ClientData | None = None) -> Problem:
         glm = GLM(self.data if data is None else data, self.family, self.penalty)
         return Problem(glm, network, self.weighting, default_threads())
 
 
 def _gather(problem: Problem, method: Method, outcome: Outcome, plan: Plan, said: list[str]) -> FitRecord:
     """Evaluate the estimate once more over the data and put together what results need."""
-    data, family, network = problem.glm.data, problem.glm.family, problem.network
+    data, family, network = problem.glm.data, problem.glm.family, problem.topology
     params, steps = outcome.theta.mean(axis=0), outcome.steps
     penalty, smooth = problem.glm.penalty, outcome.smooth
     found = evaluate(data, family, params, steps.totals).penalised(penalty, params, steps.totals)
@@ -442,7 +452,7 @@ def _warn_of_error(error: NumericalError, plan: Plan, last: Run) -> None:
     )
 
 
-def _matched(network: Network, data: ClientData) -> Network:
+def _matched(network: Network | NetworkSchedule, data: ClientData) -> Network | NetworkSchedule:
     """Return the network in the data's order: moving its rows is cheaper than moving the data."""
     if network.labels.equals(data.labels):
         return network

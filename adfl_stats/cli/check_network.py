@@ -18,12 +18,12 @@ def add_check_network(commands: Any) -> None:
         "check-network",
         help="check a network against Condition 5 and say what would improve it",
         epilog="Exit status: 0 if Condition 5 holds on a strongly connected network, 1 if not or if that cannot be "
-        "decided, 2 on bad input. A client that hears nobody keeps its own estimate, with a warning.",
+        "decided, 2 on bad input. A client without in-neighbours keeps its own estimate, with a warning.",
     )
     check.add_argument(
         "file",
-        help="edges (.csv: source, target[, weight]; target hears source), a matrix whose row m has what client m "
-        "hears (.npy, .npz, .mtx), or a graph (.graphml)",
+        help="edges (.csv: source, target[, weight]; target receives from source), a matrix whose row m has the "
+        "weights of what client m receives (.npy, .npz, .mtx), or a graph (.graphml)",
     )
     check.add_argument(
         "--weights",
@@ -51,8 +51,8 @@ def _check(options: argparse.Namespace) -> int:
         try:
             _plot(net, options.plot)
         except ValueError as error:
-            # The report stands without its picture.
-            print(f"adfl-stats: no picture: {error}", file=sys.stderr)
+            # The report is complete without the plot.
+            print(f"adfl-stats: no plot: {error}", file=sys.stderr)
     return 0 if report["rho"].status == report["strongly connected"].status == "holds" else 1
 
 
@@ -66,7 +66,7 @@ def _plot(net: ad.Network, path: str) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("plots need matplotlib; install it with: pip install 'adfl-stats[plot]'") from None
-    # Not by pyplot, which would look for a screen.
+    # Not by pyplot, which needs a display.
     figure = Figure(figsize=(12, 5.5), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.2, 1.0))
     ad.plots.network(net, ax=left)

@@ -14,6 +14,7 @@ import pandas as pd
 import adfl_stats as ad
 from adfl_stats.cli.check_network import add_check_network
 from adfl_stats.cli.efficiency import add_efficiency
+from adfl_stats.theory.condition_5 import condition_5
 
 __all__ = ["main"]
 
@@ -52,8 +53,8 @@ def _demo(options: argparse.Namespace) -> None:
     table["corrupted"] = table.index.isin(sim.abnormal_labels)
     print("\nThe 25 clients with the smallest weights:\n")
     print(table.head(25).to_string(float_format=lambda value: f"{value:.3g}"))
-    holds = "holds" if network.rho < 1 else "fails"
-    print(f"\nNetwork: {network!r}\nCondition 5 (rho < 1): {holds}, rho = {network.rho:.4f}")
+    condition = condition_5(network)
+    print(f"\nNetwork: {network!r}\nCondition 5 (rho < 1): {condition.status}; rho: {condition.rho_text}")
     compared = pd.DataFrame(
         {"truth": sim.theta0, "aDFL": res.params.drop("Intercept").to_numpy(), "DFL": _slopes(model, ad.DFL())},
         index=sim.names,

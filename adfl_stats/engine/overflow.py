@@ -58,7 +58,7 @@ def overflowing_clients(problem: Problem, extremes: Extremes) -> Mask:
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def _swamping(data: ClientData, problem: Problem, doubtful: Mask) -> Mask:
     """Return the clients with numbers that are not finite, or far larger than the others', at an estimate."""
-    usable = Problem(GLM(data, problem.glm.family), problem.network, threads=problem.threads)
+    usable = Problem(GLM(data, problem.glm.family), problem.topology, threads=problem.threads)
     theta = np.zeros(problem.P)
     if problem.glm.family.link == "log" and not doubtful.all():
         theta = np.median(usable.objective.start()[~doubtful], axis=0)

@@ -19,6 +19,7 @@ from adfl_stats.engine.transport import LOCAL, Transport, mean_over
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.objective import Objective
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
+from adfl_stats.network.schedule import NetworkSchedule, one_network
 
 __all__ = ["ClientSteps", "Problem", "overflow_error"]
 
@@ -69,7 +70,7 @@ class Problem:
     ----------
     objective : Objective
         The clients' losses.
-    network : Network
+    network : Network or NetworkSchedule
         Its order of clients is that of the objective.
     weighting : {"sample", "client", "random-effects"}
         Whether a client's step is proportional to its number of rows, so that the limit of DFL is the
@@ -83,12 +84,12 @@ class Problem:
     def __init__(
         self,
         objective: Objective,
-        network: Network,
+        network: Network | NetworkSchedule,
         weighting: str = "sample",
         threads: int = 1,
         transport: Transport = LOCAL,
     ) -> None:
-        self.objective, self.network, self.weighting, self.threads = objective, network, weighting, threads
+        self.objective, self.topology, self.weighting, self.threads = objective, network, weighting, threads
         self.transport = transport
         self.M, self.P = objective.M, objective.P
         self.sizes = np.ones(self.M) if weighting == "client" else objective.totals / self.mean(objective.totals)
@@ -114,7 +115,17 @@ class Problem:
         """The same problem without a penalty: where clients are judged, by the scores of their rows alone."""
         if not self.has_curvature or self.glm.penalty is None:
             return self
-        return Problem(self.glm.unpenalised, self.network, self.weighting, self.threads, self.transport)
+        return Problem(self.glm.unpenalised, self.topology, self.weighting, self.threads, self.transport)
+
+    @property
+    def network(self) -> Network:
+        """The network where it is the same in every round; a schedule is refused."""
+        return one_network(self.topology, "this")
+
+    @property
+    def schedule(self) -> NetworkSchedule | None:
+        """The schedule where the network changes with the round, else None."""
+        return self.topology if isinstance(self.topology, NetworkSchedule) else None
 
     @property
     def labels(self) -> pd.Index:
@@ -147,7 +158,7 @@ class Problem:
     @cached_property
     def influence(self) -> Array:
         """M pi_m: how much of a client's step ends up in the network's consensus, 1 on balanced W."""
-        return self.M * self.network.influence.to_numpy()
+        return self.M * self.topology.influence.to_numpy()
 
     def mean(self, theta: Array) -> Array:
         """Return the mean over all clients of theta (M, ...)."""
@@ -179,6 +190,7 @@ class Problem:
         weights = np.where(self.objective.counted, weights, 0.0)
         factors = weights * self.sizes * (1.0 if shares is None else shares)
         if balance:
+            one_network(self.topology, "balance=True, which divides a client's step by its influence,")
             factors = factors / np.maximum(self.influence, LEAST_INFLUENCE)
         return ClientSteps(weights, factors, factors * self.influence)
 

@@ -13,8 +13,10 @@ from adfl_stats import _kernels
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._types import Array
 from adfl_stats.engine.attacks import Attack, Scene
+from adfl_stats.engine.following import Following
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.rules import MEAN, Rule
+from adfl_stats.network.network import Network
 
 __all__ = ["Exchange", "Rounds", "Scheme", "Slope", "Update", "rounds_of"]
 
@@ -37,17 +39,23 @@ class Exchange:
     """
 
     def __init__(self, problem: Problem, rule: Rule = MEAN, attack: Attack | None = None) -> None:
-        W = problem.network.W if rule.name == "mean" else _with_own_first(problem.network.W)
-        self.M, self.attack = problem.M, attack
+        self.M, self.attack, self._rule, self._labels = problem.M, attack, rule, problem.labels
+        self._rng = np.random.default_rng(getattr(attack, "seed", 0))
+        self.follow(problem.network if problem.schedule is None else problem.schedule.at(0).network)
+
+    def follow(self, network: Network) -> None:
+        """Take over the edges and weights of a network."""
+        rule, attack = self._rule, self.attack
+        W = network.W if rule.name == "mean" else _with_own_first(network.W)
         self.indptr, indices = (np.ascontiguousarray(part, dtype=np.int64) for part in (W.indptr, W.indices))
         self.weights = np.ascontiguousarray(W.data, dtype=np.float64)
         bad = None if rule.bad is None else rule.bad[indices].astype(np.uint8)
         self._W = W
         if attack is not None:
-            honest = ~abnormal_mask(attack.clients, problem.labels, "clients")
+            honest = ~abnormal_mask(attack.clients, self._labels, "clients")
             receiver = np.repeat(np.arange(self.M), np.diff(self.indptr))
             lied = np.flatnonzero(~honest[indices] & honest[receiver])
-            self._honest, self._rng = honest, np.random.default_rng(getattr(attack, "seed", 0))
+            self._honest = honest
             self._sources, self._victims = indices[lied].copy(), receiver[lied]
             indices = indices.copy()
             # Lies differ from victim to victim, so each has a row of its own behind those of the clients.
@@ -95,17 +103,24 @@ class Scheme:
 
 
 def rounds_of(
-    scheme: Scheme, problem: Problem, steps: ClientSteps, attack: Attack | None, metric: Array | None
+    scheme: Scheme, problem: Problem, steps: ClientSteps, attack: Attack | None, metric: Array | None, first: int = 0
 ) -> Rounds:
-    """Return a method's rounds: the kernel's own loop where it has one, else one in Python."""
-    if scheme.update is None and attack is None and problem.has_curvature:
-        mixing = problem.mixing if scheme.rule is MEAN else Exchange(problem, scheme.rule).mixing
-        return partial(_kernel_rounds, mixing, problem.glm.loss(metric), steps.factors, problem.threads)
+    """Return a method's rounds, which go on from round `first` where the network changes."""
+    exchange, factors = Exchange(problem, scheme.rule, attack), steps.factors.copy()
+    rounds = _rounds(scheme, problem, exchange, factors, metric)
+    if problem.schedule is None:
+        return rounds
+    return Following(problem.schedule, exchange, factors, rounds, first)
 
-    exchange, gradients = Exchange(problem, scheme.rule, attack), _gradients(problem, metric)
+
+def _rounds(scheme: Scheme, problem: Problem, exchange: Exchange, factors: Array, metric: Array | None) -> Rounds:
+    """Return the kernel's own loop where it has one, else one in Python; the exchange and the factors may change."""
+    if scheme.update is None and exchange.attack is None and problem.has_curvature:
+        return partial(_kernel_rounds, exchange, problem.glm.loss(metric), factors, problem.threads)
+    gradients = _gradients(problem, metric)
 
     def slope(theta: Array) -> Array:
-        return np.asarray(steps.factors[:, None] * gradients(theta))
+        return np.asarray(factors[:, None] * gradients(theta))
 
     return partial(_python_rounds, (scheme.update or _descend)(exchange, slope))
 
@@ -135,7 +150,7 @@ def _descend(exchange: Exchange, slope: Slope) -> Update:
 
 
 def _kernel_rounds(
-    mixing: _kernels.Mixing,
+    exchange: Exchange,
     loss: _kernels.Loss,
     factors: Array,
     threads: int,
@@ -146,7 +161,9 @@ def _kernel_rounds(
     limit: float,
 ) -> int:
     steps = np.ascontiguousarray((step * factors)[:, None])
-    return _kernels.rounds(mixing, loss, theta[:, None, :], steps, rounds, moved[:, None], np.array([limit]), threads)
+    return _kernels.rounds(
+        exchange.mixing, loss, theta[:, None, :], steps, rounds, moved[:, None], np.array([limit]), threads
+    )
 
 
 def _python_rounds(update: Update, theta: Array, step: float, rounds: int, moved: Array, limit: float) -> int:

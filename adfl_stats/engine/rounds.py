@@ -16,7 +16,7 @@ step must be given, and a run that is not told how many rounds goes on until nob
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -68,6 +68,8 @@ class Plan:
         Whether the estimate is what the user asked for, not a start for something else.
     attack : Attack or None
         Clients that lie, and how.
+    first_round : int
+        Rounds done before this run, from which a network that changes goes on.
     """
 
     step: float | None = None
@@ -79,6 +81,11 @@ class Plan:
     solver: str = "rounds"
     final: bool = True
     attack: Attack | None = None
+    first_round: int = 0
+
+    def after(self, runs: Sequence[Run]) -> Plan:
+        """Return the plan of a run that follows others."""
+        return replace(self, first_round=self.first_round + sum(run.rounds for run in runs))
 
     def loosened(self) -> Plan:
         """Return the plan of an intermediate stage, whose estimate is only a start for the next."""
@@ -129,7 +136,8 @@ class _Loop:
             last = moved[n - 1]
             if not (np.isfinite(last) and last <= self.limit):
                 return False
-            if np.isinf(self.limit):
+            # Where the network changes nobody may be present in the first round.
+            if np.isinf(self.limit) and (last > 0.0 or self.problem.schedule is None):
                 self.limit = BLOW_UP * last + 1e-6 * (1.0 + self.problem.largest(np.abs(run.theta)))
             if self.bar is not None:
                 self.bar.update(n)
@@ -172,7 +180,7 @@ def iterate(
         step = plan.step or scheme.caution * safe_step(
             steps.factors, problem.glm.largest_curvatures(problem.mean(theta)), problem.transport
         )
-        rounds = rounds_of(scheme, problem, steps, plan.attack, None)
+        rounds = rounds_of(scheme, problem, steps, plan.attack, None, plan.first_round)
         loop = _Loop(problem, Run(theta, step), steps, scheme, rounds, bar)
         if plan.rounds is not None:
             fine = _exactly(loop, plan.rounds)
@@ -282,7 +290,7 @@ def _cautiously(problem: Problem, start: Array, steps: ClientSteps, scheme: Sche
         "still": _until_still,
     }
     for _ in range(8):
-        rounds = rounds_of(scheme, problem, steps, plan.attack, metric)
+        rounds = rounds_of(scheme, problem, steps, plan.attack, metric, plan.first_round)
         loop = _Loop(problem, Run(start.copy(), step), steps, scheme, rounds, bar)
         if schedules[scheme.schedule](loop, plan):
             return loop.run

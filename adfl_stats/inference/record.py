@@ -21,6 +21,7 @@ from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Ridge
 from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.trust.weights import trusted_by
 
 __all__ = ["FitRecord", "Start", "goodness"]
@@ -63,7 +64,7 @@ class FitRecord:
     weighted: bool
     details: dict[str, Any]
     family: Family
-    network: Network
+    network: Network | NetworkSchedule
     theta: Array
     weights: Array
     total_weights: Array

@@ -23,6 +23,7 @@ from adfl_stats.inference.prediction import Prediction, design_for
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.inference.screening import screen_fit
 from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.trust import detectable_shift
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ class Results:
         return None if self.record.penalty is None else self._series(self.record.penalty.c)
 
     @property
-    def network(self) -> Network:
-        """The network, in the data's order of clients."""
+    def network(self) -> Network | NetworkSchedule:
+        """The network, or the schedule of networks, in the data's order of clients."""
         return self.record.network
 
     @property

@@ -11,7 +11,6 @@ from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
-from scipy import sparse
 
 from adfl_stats.engine.numerical_error import NumericalError
 from adfl_stats.inference.client_record import ClientRecord
@@ -22,7 +21,7 @@ from adfl_stats.inference.results import Results
 from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Ridge
-from adfl_stats.network.network import Network
+from adfl_stats.network.archive import from_arrays, to_arrays
 
 __all__ = ["load", "save"]
 
@@ -43,8 +42,8 @@ def save(fit: FitRecord, path: str | PathLike[str]) -> None:
     arrays |= {f"start.{part.name}": np.asarray(getattr(fit.start, part.name)) for part in fields(Start)}
     arrays |= {f"clustered.{name}": value for name, value in fit.clustered.arrays().items()}
     arrays |= {f"clients.{name}": value for name, value in fit.clients.arrays().items()}
-    W = fit.network.W
-    arrays |= {"W.data": W.data, "W.indices": W.indices, "W.indptr": W.indptr}
+    weights, changes = to_arrays(fit.network)
+    arrays |= weights
     arrays |= {f"trace.{name}": fit.trace[name].to_numpy() for name in fit.trace}
     words = {name: getattr(fit, name) for name in _WORDS} | {
         "format": FORMAT,
@@ -53,6 +52,7 @@ def save(fit: FitRecord, path: str | PathLike[str]) -> None:
         "labels": [_plain(label) for label in fit.labels],
         "clients": fit.clients.words(),
         "penalty": None if fit.penalty is None else fit.penalty.c.tolist(),
+        "schedule": changes,
     }
     arrays["json"] = np.frombuffer(json.dumps(words, default=_plain).encode(), dtype=np.uint8)
     np.savez_compressed(path, **arrays)
@@ -79,8 +79,6 @@ def load(path: str | PathLike[str]) -> Results:
     if found != FORMAT:
         raise ValueError(f"{path} has format {found}, this version reads format {FORMAT}")
     labels = pd.Index(words["labels"])
-    M = len(labels)
-    W = sparse.csr_array((arrays["W.data"], arrays["W.indices"], arrays["W.indptr"]), shape=(M, M))
     pieces = _part(arrays, "evaluation")
     trace = pd.DataFrame(_part(arrays, "trace"))
     fit = FitRecord(
@@ -88,7 +86,7 @@ def load(path: str | PathLike[str]) -> Results:
         **{name: words[name] for name in _WORDS if name != "classes"},
         classes=None if words["classes"] is None else tuple(words["classes"]),
         family=Family(**words["family"]),
-        network=Network.from_checked(W, labels),
+        network=from_arrays(arrays, words.get("schedule"), labels),
         evaluation=Evaluation(**(pieces | {"scale": float(pieces["scale"])})),
         evidence=Evidence(**_part(arrays, "evidence")),
         clustered=Clustered.of_arrays(_part(arrays, "clustered")),

@@ -14,6 +14,7 @@ from adfl_stats._types import Array
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.round import Scheme
 from adfl_stats.engine.rounds import Plan, Run, iterate
+from adfl_stats.network.schedule import one_network
 from adfl_stats.trust import ClientModel
 
 __all__ = [
@@ -145,25 +146,30 @@ def run_scheme(
     """Run a scheme with the same trust in every client, from the method's `init`."""
     theta, start, runs = initial_estimates(method.init, problem, plan)
     steps = problem.steps(np.ones(problem.M))
-    run = iterate(problem, theta, steps, plan, scheme=scheme, label=method.name)
+    run = iterate(problem, theta, steps, plan.after(runs), scheme=scheme, label=method.name)
     return Outcome(run.theta, steps, [*runs, run], {**start, **details}, smooth=smooth, initial=theta)
 
 
 def check_neighbours(problem: Problem, name: str, least: int, reason: str) -> None:
     """Raise ValueError naming the clients that hear fewer than `least` others."""
-    W = problem.network.W
-    counts = np.diff(W.indptr) - (W.diagonal() > 0)
-    few = counts < least
-    if few.any():
+    networks = (problem.network,) if problem.schedule is None else problem.schedule.networks
+    if networks is None:
         raise ValueError(
-            f"{name} needs at least {least} neighbours for every client ({reason}); {int(few.sum())} hear fewer: "
-            f"{listing(problem.labels[few])}. Let them listen to more clients, or expect fewer bad ones"
+            f"{name} needs at least {least} neighbours for every client ({reason}) in every round, which "
+            f"{problem.schedule!r} does not promise; use ad.Bridge('median'), ad.DFL() or ad.ADFL()"
         )
+    for W in (network.W for network in networks):
+        few = np.diff(W.indptr) - (W.diagonal() > 0) < least
+        if few.any():
+            raise ValueError(
+                f"{name} needs at least {least} neighbours for every client ({reason}); {int(few.sum())} hear fewer: "
+                f"{listing(problem.labels[few])}. Let them listen to more clients, or expect fewer bad ones"
+            )
 
 
 def one_way_pair(problem: Problem) -> tuple[Any, Any] | None:
     """Return two clients of which one hears the other and is not heard by it, or None on undirected networks."""
-    pattern = (problem.network.W > 0).astype(np.int8)
+    pattern = (one_network(problem.topology, "a method for undirected networks").W > 0).astype(np.int8)
     rows, columns = (pattern - pattern.T).nonzero()
     return (problem.labels[rows[0]], problem.labels[columns[0]]) if len(rows) else None
 

@@ -173,7 +173,7 @@ class ADFL(Method):
             if self.lam is None:
                 theta = np.tile(clients.theta, (problem.M, 1))
             # With stages, `initial` stays that of the last whose weights lambda gave: Condition 7 speaks of it.
-            run = settle(problem, theta, steps, plan, label="aDFL")
+            run = settle(problem, theta, steps, plan.after(runs), label="aDFL")
             theta = run.theta
             runs = [*runs, run]
         details |= {"equalise": clients is not None, "balance": self.balance}
@@ -210,13 +210,8 @@ class ADFL(Method):
             )
             steps = problem.steps(adaptive_weights(suspicion, lam), balance=self.balance)
             final = k + 1 == len(plans) and not self.models_clients
-            run = settle(
-                problem if final else judged,
-                theta,
-                steps,
-                stage if final else stage.loosened(),
-                label=f"aDFL stage {k + 1}",
-            )
+            stage = (stage if final else stage.loosened()).after(runs)
+            run = settle(problem if final else judged, theta, steps, stage, label=f"aDFL stage {k + 1}")
             initial, theta = theta, run.theta
             runs = [*runs, run]
         details = {"lam": float(lam), "measure": measure, "stages": len(plans)}

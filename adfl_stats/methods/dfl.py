@@ -53,7 +53,7 @@ class DFL(Method):
         """Run the recursion."""
         steps = problem.steps(self.known_weights(problem.labels), balance=self.balance)
         theta, start, runs = initial_estimates(self.init, problem, plan)
-        run = settle(problem, theta, steps, plan, label=self.name)
+        run = settle(problem, theta, steps, plan.after(runs), label=self.name)
         return Outcome(run.theta, steps, [*runs, run], {**start, "balance": self.balance}, initial=theta)
 
 

@@ -88,7 +88,7 @@ class TrimmedScores(Method):
         best = int(np.argmin(found.misfit))
         steps = problem.steps(found.chosen[:, best].astype(np.float64))
         centre = np.tile(found.theta[best], (problem.M, 1))
-        run = settle(problem, centre, steps, plan, label=self.name)
+        run = settle(problem, centre, steps, plan.after(runs), label=self.name)
         details = {"start": "random sets of clients", "misfit": float(found.misfit[best])}
         return Outcome(run.theta, steps, [*runs, run], details, initial=centre)
 

@@ -91,7 +91,7 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
         held = _held_out(problem, fold)
         rest = replace(problem.glm.data, row_weights=np.where(held, 0.0, weight))
         glm = GLM(rest, problem.glm.family, problem.glm.penalty)
-        training = Problem(glm, problem.network, "client", problem.threads)
+        training = Problem(glm, problem.topology, "client", problem.threads)
         # One fold's solutions and curvatures are near the next one's. (A coefficient that the next fold's rows do not
         # identify keeps its value, for all lambdas alike.)
         found = weighted_solutions(training, shares, theta, ROUGH, found)

@@ -98,7 +98,7 @@ def _newton(W: sparse.csr_array, by: Products, column: Array) -> tuple[Array, Ar
     y = np.log(column)
 
     def scaled(y: Array) -> tuple[Array, Array, float]:
-        # A step too long may overflow; its height is then not a number, and the step is cut.
+        # Too long a step may overflow; the objective is then not finite, and the step is halved.
         with np.errstate(all="ignore"):
             column = np.exp(y)
             sums = by.forward(column)
@@ -116,7 +116,7 @@ def _newton(W: sparse.csr_array, by: Products, column: Array) -> tuple[Array, Ar
         slope = float(gradient @ move)
         length = 1.0
         while length > 1e-6:
-            # Rounding in the height hides the last falls; there the full step is safe.
+            # Near the minimum decreases are below rounding; there the full step is safe.
             if scaled(y + length * move)[2] <= height + 1e-4 * length * slope + 1e-13 * len(y):
                 break
             length /= 2
@@ -129,13 +129,13 @@ def _newton(W: sparse.csr_array, by: Products, column: Array) -> tuple[Array, Ar
 def _newton_step(W: sparse.csr_array, row: Array, column: Array, total: Array, gradient: Array) -> Array | None:
     """Solve for Newton's step, or return None where that would take too long.
 
-    Networks on which sweeps crawl are long and thin, and their Hessian, a graph's Laplacian, has cheap
-    factors; if it has too many entries all the same, conjugate gradients try.
+    Networks on which sweeps are slow are long and thin, and their Hessian, a graph's Laplacian, has sparse
+    factors; if it has too many entries, conjugate gradients are tried.
     """
     n = len(row)
     entries = row.repeat(np.diff(W.indptr)) * W.data * column[W.indices]
     P = sparse.csr_array((entries, W.indices, W.indptr), shape=W.shape)
-    # Constant shifts of y change nothing; the ridge fills the gap they leave, one for each separate part.
+    # The Hessian is singular along constant shifts of y, one for each connected part; the ridge makes it regular.
     ridge = 1e-13
     if float(np.sum(np.diff(W.indptr).astype(np.float64) ** 2)) <= MOST_FACTORED:
         hessian = sparse.csc_array(sparse.diags_array(total + ridge) - P.T @ P)
@@ -156,20 +156,20 @@ def _refuse_support(W: sparse.csr_array, labels: pd.Index) -> None:
         "connected networks; or leave W alone and balance the steps"
     )
     diagonal = W.diagonal()
-    # sender[m] is matched with receiver m. Self loops match everyone with himself.
+    # sender[m] is matched with receiver m. Self loops match each client with itself.
     sender = np.arange(M) if (diagonal > 0).all() else csgraph.maximum_bipartite_matching(W, perm_type="column")
-    lonely = np.flatnonzero(sender < 0)
-    if lonely.size:
-        few, heard = _crowd(W, sender, int(lonely[0]))
+    unmatched = np.flatnonzero(sender < 0)
+    if unmatched.size:
+        few, heard = _hall_violation(W, sender, int(unmatched[0]))
         raise ImpossibleRepairError(
             f"balanced() needs edges on which weights can be doubly stochastic, but the {len(few)} clients "
-            f"{listing(labels[few])} listen to nobody but {listing(labels[heard])}, who can bear a total weight "
-            f"of {len(heard)}, not {len(few)}. {advice}",
+            f"{listing(labels[few])} listen to {listing(labels[heard])} only, whose columns sum to "
+            f"{len(heard)}, not {len(few)}. {advice}",
             f"{len(few)} clients listen to {len(heard)} only",
         )
     place = np.empty(M, dtype=np.int64)
     place[sender] = np.arange(M)
-    # In the graph of receivers where m leads to the receiver matched with whom m hears, cycles swap matchings.
+    # In the graph in which m leads to the receivers matched with its in-neighbours, cycles exchange matchings.
     leads = sparse.csr_array((W.data, place[W.indices], W.indptr), shape=W.shape)
     count, group = csgraph.connected_components(leads, directed=True, connection="strong")
     if count == 1:
@@ -186,7 +186,9 @@ def _refuse_support(W: sparse.csr_array, labels: pd.Index) -> None:
         )
 
 
-def _crowd(W: sparse.csr_array, sender: NDArray[np.integer], start: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _hall_violation(
+    W: sparse.csr_array, sender: NDArray[np.integer], start: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return receivers, among them `start`, who together listen to fewer senders (Hall's condition), and these."""
     M = W.shape[0]
     receiver = np.full(M, -1)

@@ -1,11 +1,11 @@
-"""Eigenvalues of large sparse operators, each with word on how far it can be trusted."""
+"""Eigenvalues of large sparse operators, each with the reason where it could not be resolved."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,10 @@ from adfl_stats._types import Array, Mask
 from adfl_stats.network import structure
 from adfl_stats.network.products import Products
 
-__all__ = ["Estimate", "circulant_moduli", "lanczos", "second_modulus"]
+if TYPE_CHECKING:
+    from adfl_stats.network.network import Network
+
+__all__ = ["Estimate", "arnoldi", "circulant_moduli", "growth", "lanczos", "second_modulus"]
 
 DENSE = 500
 # Below this an eigenvalue of a stochastic matrix is rounding error.
@@ -51,7 +54,7 @@ def inner(a: Array, b: Array) -> float:
 
 
 def budget(nnz: int, most: int = 2000) -> int:
-    """Return how many products with a matrix of `nnz` entries are worth their time: some seconds to a minute."""
+    """Return how many products with a matrix of `nnz` entries to spend at most: some seconds to a minute."""
     return int(np.clip(2e10 / max(nnz, 1), 200, most))
 
 
@@ -90,11 +93,11 @@ def lanczos(apply: Apply, n: int, steps: int, ends: str = "high", tol: float = 1
             last, found = found, _ritz(np.array(alphas), np.array(betas), beta, ends, tol)
             if found.settled or exhausted or (ends == "high" and _stands(last, found, step, tol)):
                 return Estimate(found.value, right=found.right)
-            # Looking costs as much as some steps.
+            # The Ritz values of the tridiagonal matrix cost as much as some steps.
             look = step + max(8, step // 8)
         betas.append(beta)
         before, v = v, image / beta
-    trouble = f"the Lanczos iteration did not settle in {steps} steps, with residual {found.residual:.2g}"
+    trouble = f"the Lanczos iteration did not converge in {steps} steps, with residual {found.residual:.2g}"
     return Estimate(found.value, trouble)
 
 
@@ -108,9 +111,9 @@ class _Ritz(NamedTuple):
 def _stands(last: _Ritz, found: _Ritz, step: int, tol: float) -> bool:
     """Return whether a value that need not be exact has stopped rising, though its vector is not resolved.
 
-    At the crowded edge of the spectrum of a random network vectors take long to tell apart, and do not matter.
+    At the edge of the spectrum of a random network eigenvalues are close, and vectors converge slowly.
     Ritz values there approach the edge at least like 1/step^2: between two looks, an eighth of the steps apart,
-    they make up for a fifth of what is missing. After 40 steps an eigenvalue outside the crowd has shown itself.
+    they make up for a fifth of what is missing. After 40 steps an isolated eigenvalue has been found.
     Measured at 4 10^4 and 10^5 clients, what is missing then is below `tol`.
     """
     return tol > 1e-8 and step >= 40 and abs(found.value - last.value) <= 0.5 * tol * found.value
@@ -136,9 +139,67 @@ def _ritz(alphas: Array, betas: Array, beta: float, ends: str, tol: float) -> _R
         errors.append(min(residual, residual**2 / gap if gap > 0 else residual))
     top = int(np.argmax(values))
     enough = max(tol * values[top], NOTHING)
-    # The other end must not come up from below either.
+    # The Ritz value at the other end must be resolved too, or too small to matter.
     settled = all(r <= enough or v + r < values[top] for v, r in zip(values, errors, strict=True))
     return _Ritz(values[top], residuals[top], settled and k > 1, right if errors[0] <= max(enough, 1e-5) else None)
+
+
+# ---------------------------------------------------------------------- not symmetric
+
+
+def arnoldi(
+    apply: Apply,
+    start: Array,
+    *,
+    k: int = 1,
+    which: str = "LM",
+    tol: float = 1e-10,
+    room: int | None = None,
+    restarts: int | None = None,
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Return `k` eigenvalues of an operator and their vectors, or None where Arnoldi's iteration does not converge.
+
+    The iteration is ARPACK's (Lehoucq, Sorensen and Yang 1998), here with one thread of BLAS: its own products are
+    short, and its bits should not depend on the machine.
+
+    Parameters
+    ----------
+    apply : callable
+        The product with a vector (n,).
+    start : ndarray (n,)
+        Where the iteration begins.
+    k : int
+        How many eigenvalues.
+    which : {"LM", "LR"}
+        Those of largest modulus or of largest real part.
+    tol : float
+        Relative accuracy.
+    room : int, optional
+        Vectors that are kept; by default max(2k + 1, 20).
+    restarts : int, optional
+        After how many the iteration gives up; by default 10 n.
+    """
+    n = len(start)
+    operator = linalg.LinearOperator((n, n), matvec=lambda v: apply(v.ravel()), dtype=np.float64)
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            values, vectors = linalg.eigs(operator, k=k, which=which, v0=start, tol=tol, ncv=room, maxiter=restarts)
+    except linalg.ArpackNoConvergence:
+        return None
+    return values, vectors
+
+
+def growth(apply: Apply, v: Array, rounds: int = 40) -> float:
+    """Return the mean factor by which a vector changes in a product, over the second half of 2 `rounds` products."""
+    logs = []
+    for _ in range(2 * rounds):
+        v = apply(v)
+        size = float(np.linalg.norm(v))
+        if size < 1e-300:
+            return 0.0
+        logs.append(math.log(size))
+        v = v / size
+    return math.exp(sum(logs[rounds:]) / rounds)
 
 
 # ---------------------------------------------------------------------- circulant
@@ -148,7 +209,7 @@ def circulant_moduli(W: sparse.csr_array) -> Array | None:
     """Return the moduli of all eigenvalues if each row of W is the one above it moved by one place, else None.
 
     The eigenvalues are the Fourier transform of the first row. Circles are the networks on which iterations
-    have the hardest time: at M = 10^5 their eigenvalues lie 10^-9 apart.
+    converge slowest: at M = 10^5 their eigenvalues lie 10^-9 apart.
     """
     M = W.shape[0]
     degree = int(W.indptr[1])
@@ -170,31 +231,29 @@ def circulant_moduli(W: sparse.csr_array) -> Array | None:
 # ---------------------------------------------------------------------- the second eigenvalue of W
 
 
-def second_modulus(
-    W: sparse.csr_array, component: NDArray[np.int32], closed: Mask,
-    dense_up_to: int = DENSE, rough: bool = False, reversible: Array | None = None,
-) -> Estimate:  # fmt: skip
+def second_modulus(net: Network, dense_up_to: int = DENSE, rough: bool = False) -> Estimate:
     """Return the largest modulus of the eigenvalues of W other than one eigenvalue 1; zero for one client.
 
     It is 1, exactly, if there are several closed groups or the only one is periodic. Otherwise W is block
     triangular in its strongly connected components, whose eigenvalues together are those of W; taking the
-    blocks one by one keeps apart what rounding errors would blur in chains of followers. A `rough` value is
-    enough to rank large networks. `reversible` are the weights that make W so, where they are known.
+    blocks one by one avoids the rounding errors of nilpotent parts, such as chains of transient clients. A `rough`
+    value is enough to rank large networks.
     """
-    if W.shape[0] == 1:
+    component, closed = net.communicating_classes
+    if net.n_clients == 1:
         return Estimate(0.0)
-    if closed.sum() > 1 or structure.closed_class_periods(W, component, closed).max() > 1:
+    if closed.sum() > 1 or net.period > 1:
         return Estimate(1.0)
-    if (moduli := circulant_moduli(W)) is not None:
+    if (moduli := net.circulant_moduli) is not None:
         return _cleaned(Estimate(float(moduli[1:].max())))
     best = Estimate(0.0)
     trouble = ""
-    for block, is_closed in _blocks(W, component, closed):
+    for block, is_closed in _blocks(net.csr, component, closed):
         # The eigenvalue of largest modulus is at most the largest row sum.
         if not is_closed and block.sum(axis=1).max() <= best.value:
             continue
         if is_closed:
-            pi = structure.reversible_weights(block) if reversible is None else reversible
+            pi = net.reversible_weights if len(closed) == 1 else structure.reversible_weights(block)
             found = _closed_block(block, pi, dense_up_to, rough)
         else:
             found = _open_block(block, dense_up_to)
@@ -208,7 +267,7 @@ def _cleaned(found: Estimate) -> Estimate:
 
 
 def _blocks(W: sparse.csr_array, component: NDArray[np.int32], closed: Mask) -> list[tuple[sparse.csr_array, bool]]:
-    """Return the diagonal blocks of W, of which single followers, numbers, are stood for by the largest."""
+    """Return the diagonal blocks of W; of transient clients that are blocks by themselves, the largest entry only."""
     if len(closed) == 1:
         return [(W, True)]
     size = np.bincount(component)
@@ -230,13 +289,11 @@ def _open_block(B: sparse.csr_array, dense_up_to: int) -> Estimate:
     n = B.shape[0]
     if n <= max(dense_up_to, 3):
         return Estimate(float(np.abs(np.linalg.eigvals(B.toarray())).max()))
-    try:
-        # By Perron and Frobenius the eigenvalue of largest modulus is real, and the only one on its right.
-        found = linalg.eigs(B, k=1, which="LR", v0=start_vector(n), tol=1e-10, return_eigenvectors=False)
-        return Estimate(float(found[0].real))
-    except linalg.ArpackNoConvergence:
-        most = float(B.sum(axis=1).max())
-        return Estimate(most, f"the Arnoldi iteration did not converge; the value is a bound from above, {most:.4g}")
+    # By Perron and Frobenius the eigenvalue of largest modulus is real, and the only one on its right.
+    if (pair := arnoldi(B.__matmul__, start_vector(n), which="LR")) is not None:
+        return Estimate(float(pair[0][0].real))
+    most = float(B.sum(axis=1).max())
+    return Estimate(most, f"the Arnoldi iteration did not converge; the value is a bound from above, {most:.4g}")
 
 
 def _closed_block(B: sparse.csr_array, pi: Array | None, dense_up_to: int, rough: bool) -> Estimate:
@@ -274,39 +331,20 @@ def _arnoldi(B: sparse.csr_array, rough: bool, room: int = 40) -> Estimate:
     by = Products.of(B)
 
     def apply(v: Array) -> Array:
-        image = by.forward(v.ravel())
+        image = by.forward(v)
         return image - image.mean()
 
-    operator = linalg.LinearOperator((n, n), matvec=apply, dtype=np.float64)
-    products = budget(10 * B.nnz)
-    room = min(room, n)
     start = start_vector(n)
     if np.linalg.norm(apply(apply(start))) < NOTHING:
         return Estimate(0.0)
     rate = "the value is the rate at which a random vector shrinks"
     if rough and n > EXACT_UP_TO:
-        return Estimate(_growth(apply, start), rate)
-    try:
-        # One thread: the iteration's own products are short, and its bits should not depend on the machine.
-        with threadpool_limits(1, user_api="blas"):
-            found = linalg.eigs(
-                operator, k=4, which="LM", v0=start, tol=1e-10 if n <= EXACT_UP_TO else 1e-6, ncv=room,
-                maxiter=max(products // room, 5), return_eigenvectors=False,
-            )  # fmt: skip
-        return Estimate(float(np.abs(found).max()))
-    except linalg.ArpackNoConvergence:
-        trouble = f"the Arnoldi iteration did not converge in {products} products with W; {rate}"
-        return Estimate(_growth(apply, start), trouble)
-
-
-def _growth(apply: Apply, v: Array, rounds: int = 40) -> float:
-    """Return the mean factor per round by which a vector changes in the second half of some rounds."""
-    logs = []
-    for _ in range(2 * rounds):
-        v = apply(v)
-        size = float(np.linalg.norm(v))
-        if size < 1e-300:
-            return 0.0
-        logs.append(math.log(size))
-        v = v / size
-    return math.exp(sum(logs[rounds:]) / rounds)
+        return Estimate(growth(apply, start), rate)
+    products, room = budget(10 * B.nnz), min(room, n)
+    tol = 1e-10 if n <= EXACT_UP_TO else 1e-6
+    pair = arnoldi(apply, start, k=4, tol=tol, room=room, restarts=max(products // room, 5))
+    if pair is not None:
+        return Estimate(float(np.abs(pair[0]).max()))
+    return Estimate(
+        growth(apply, start), f"the Arnoldi iteration did not converge in {products} products with W; {rate}"
+    )

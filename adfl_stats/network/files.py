@@ -38,7 +38,7 @@ def read(path: str | os.PathLike[str]) -> Content:
             f"it must be one of {', '.join(READERS)}. Save the network in one of these formats"
         )
     reader, wanted = READERS[place.suffix.lower()]
-    # The system's own words for a file that is missing, a folder or not to be read.
+    # The system's own error for a file that is missing, a folder or not readable.
     with place.open("rb") as file:
         empty = not file.read(1)
     if empty:
@@ -56,7 +56,7 @@ def read(path: str | os.PathLike[str]) -> Content:
 
 
 def _edges(path: Path) -> Content:
-    # Only an empty field is missing: "NA" and "None" are names a client may bear.
+    # Only an empty field is missing: "NA" and "None" may be names of clients.
     table = pd.read_csv(path, keep_default_na=False, na_values=[""])
     if not {"source", "target"} <= set(table.columns):
         raise ValueError(f"its columns are {listing(table.columns)}")
@@ -115,14 +115,14 @@ def _remark(graph: Any, given: list[bool]) -> str:
     if not all(given):
         return (
             f"{sum(given)} of {len(given)} edges of the graph have the attribute 'weight'; it is not used, and each "
-            "client takes the plain mean over those it hears. Set it on each edge, or drop it"
+            "client takes the plain mean over its in-neighbours. Set it on each edge, or drop it"
         )
     first: dict[Any, float] = {}
     for sender, receiver, weight in graph.edges(data="weight"):
         for client in (receiver,) if graph.is_directed() else (sender, receiver):
             if abs(first.setdefault(client, weight) - weight) > 1e-12 * abs(weight):
                 return (
-                    "all edges of the graph have the attribute 'weight', and clients weight those they hear by it, "
+                    "all edges of the graph have the attribute 'weight', and clients weight their in-neighbours by it, "
                     "scaled to sum 1; for plain means pass weights=False (--no-weights)"
                 )
     return ""

@@ -1,4 +1,6 @@
-"""Networks to simulate on and to compare with; every generator returns a `Network`.
+"""Networks to simulate on and to compare with, and networks that change with the round.
+
+Every generator returns a `Network`; `schedule` and `dropout` return a `NetworkSchedule`.
 
 Rows are normalised, ``w_mk = a_mk / d_m``. Random generators take a `seed` (a whole number, a NumPy
 Generator, or None for a new draw each time), and the same seed gives the same network. Where chance could
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,23 +22,30 @@ from scipy.spatial import cKDTree
 from adfl_stats._arguments import in_interval, whole_number
 from adfl_stats._types import Ints
 from adfl_stats.errors import NetworkWarning
+from adfl_stats.network.dropout import dropout
 from adfl_stats.network.inputs import networkx_module
 from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule, Phase
+from adfl_stats.network.turns import schedule
 
 __all__ = [
+    "NetworkSchedule",
+    "Phase",
     "central_client",
     "complete",
     "directed_circle",
+    "dropout",
     "erdos_renyi",
     "fixed_degree",
     "random_geometric",
     "scale_free",
+    "schedule",
     "small_world",
     "stochastic_block",
 ]
 
 Seed = int | np.random.Generator | None
-Labels = Iterable[Any] | None
+Labels = Iterable[Hashable] | None
 # Receivers and senders of the directed edges.
 Edges = tuple[Ints, Ints]
 
@@ -49,8 +58,24 @@ LARGEST_COMPLETE = 5000
 def directed_circle(M: int, D: int, self_loops: bool = False, labels: Labels = None) -> Network:
     """Return the directed circle of the paper: client m receives from the next `D` clients.
 
-    Doubly stochastic. Its eigenvalues have modulus ``|sin(pi k D/M) / (D sin(pi k/M))|``, k = 0, ..., M - 1,
-    and the mixing is the square of the largest with k > 0.
+    Doubly stochastic. Without self loops its eigenvalues have modulus ``|sin(pi k D/M) / (D sin(pi k/M))|``,
+    k = 0, ..., M - 1, and the mixing is the square of the largest with k > 0.
+
+    Parameters
+    ----------
+    M : int
+        Number of clients.
+    D : int
+        In-degree, at most M - 1.
+    self_loops : bool
+        Let each client listen to itself as well.
+    labels : iterable, optional
+        Names of the clients; 0, 1, ... if not given.
+
+    Returns
+    -------
+    Network
+        With equal weights in each row.
 
     Examples
     --------
@@ -64,7 +89,7 @@ def directed_circle(M: int, D: int, self_loops: bool = False, labels: Labels = N
     if D == 1 and not self_loops:
         warnings.warn(
             "the directed circle with D = 1 and no self loops never mixes (rho = 1), "
-            "as estimates only travel round it; use D of 2 or more, or self_loops=True",
+            "as W is a permutation; use D of 2 or more, or self_loops=True",
             NetworkWarning,
             stacklevel=2,
         )
@@ -75,7 +100,27 @@ def directed_circle(M: int, D: int, self_loops: bool = False, labels: Labels = N
 
 
 def complete(M: int, self_loops: bool = True, labels: Labels = None) -> Network:
-    """Return the network in which all receive from all; with self loops (default) W = 11'/M."""
+    """Return the network in which all receive from all; with self loops (default) W = 11'/M.
+
+    Parameters
+    ----------
+    M : int
+        Number of clients, at most 5000.
+    self_loops : bool
+        Let each client listen to itself as well.
+    labels : iterable, optional
+        Names of the clients; 0, 1, ... if not given.
+
+    Returns
+    -------
+    Network
+        Doubly stochastic.
+
+    Examples
+    --------
+    >>> complete(10)
+    Network(10 clients, 90 edges, SE(W)=0, rho=0)
+    """
     M = whole_number(M, "M", 1 if self_loops else 2)
     if M > LARGEST_COMPLETE:
         raise ValueError(
@@ -89,7 +134,25 @@ def complete(M: int, self_loops: bool = True, labels: Labels = None) -> Network:
 
 
 def central_client(M: int, labels: Labels = None) -> Network:
-    """Return the star: client 0 and the others receive from each other; ``SE(W)^2 = (M - 2)^2/(M - 1)``."""
+    """Return the star: client 0 and the others receive from each other; ``SE(W)^2 = (M - 2)^2/(M - 1)``.
+
+    Parameters
+    ----------
+    M : int
+        Number of clients, the central one included.
+    labels : iterable, optional
+        Names of the clients; 0, 1, ... if not given.
+
+    Returns
+    -------
+    Network
+        Of period 2; the central client has half of the influence.
+
+    Examples
+    --------
+    >>> central_client(11).influence.round(3).unique().tolist()
+    [0.5, 0.05]
+    """
     M = whole_number(M, "M", 2)
     others = np.arange(1, M)
     return _network(M, _both_ways(np.zeros(M - 1, dtype=np.int64), others), labels)
@@ -98,8 +161,29 @@ def central_client(M: int, labels: Labels = None) -> Network:
 def fixed_degree(M: int, D: int, seed: Seed = None, labels: Labels = None) -> Network:
     """Return a network in which each client receives from `D` others drawn without replacement.
 
-    The expectation of ``SE(W)^2`` is ``(1/D)(1 - D/(M - 1))``. A client may happen to be heard by nobody;
-    its `Network.influence` is then zero. Only a network without consensus is worth a warning here.
+    The expectation of ``SE(W)^2`` is ``(1/D)(1 - D/(M - 1))``. A client that no other client draws has influence
+    zero. Several closed groups give a NetworkWarning.
+
+    Parameters
+    ----------
+    M : int
+        Number of clients.
+    D : int
+        In-degree, at most M - 1.
+    seed : int, Generator or None
+        Source of randomness; None draws anew on each call.
+    labels : iterable, optional
+        Names of the clients; 0, 1, ... if not given.
+
+    Returns
+    -------
+    Network
+        Directed, with in-degree `D` throughout.
+
+    Examples
+    --------
+    >>> fixed_degree(100, 5, seed=1).in_degree.unique().tolist()
+    [5]
     """
     M = whole_number(M, "M", 2)
     D = whole_number(D, "D", 1)
@@ -137,7 +221,18 @@ def erdos_renyi(
     self_loops : bool
         Let each client listen to itself as well; the other edges stay the same.
     labels : iterable, optional
-        Names of the clients.
+        Names of the clients; 0, 1, ... if not given.
+
+    Returns
+    -------
+    Network
+        With a NetworkWarning where it is not strongly connected.
+
+    Examples
+    --------
+    >>> net = erdos_renyi(100, 0.1, seed=1)
+    >>> net.is_strongly_connected, int(net.in_degree.min()) > 0
+    (True, True)
     """
     M = whole_number(M, "M", 2)
     q = in_interval(q, "q", 0.0, 1.0)
@@ -165,7 +260,28 @@ def stochastic_block(
 ) -> Network:
     """Return a stochastic block network: pairs join with `p_in` inside a block and `p_out` across blocks.
 
-    The clients of the first block come first. Edges go both ways; nobody is isolated.
+    The clients of the first block come first. Edges go both ways; no client is isolated.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Clients in each block.
+    p_in, p_out : float
+        Probability of an edge between clients of the same block, and of different blocks.
+    seed : int, Generator or None
+        Source of randomness; None draws anew on each call.
+    labels : iterable, optional
+        Names of the clients; 0, 1, ... if not given.
+
+    Returns
+    -------
+    Network
+        With a NetworkWarning where it is not strongly connected.
+
+    Examples
+    --------
+    >>> stochastic_block([30, 20], p_in=0.5, p_out=0.05, seed=1).n_clients
+    50
     """
     blocks = np.array([whole_number(size, "each of sizes", 1) for size in sizes], dtype=np.int64)
     M = whole_number(int(blocks.sum()), "the sum of sizes", 2)
@@ -197,7 +313,29 @@ def stochastic_block(
 
 
 def random_geometric(M: int, radius: float, seed: Seed = None, labels: Labels = None) -> Network:
-    """Return clients placed at random in the unit square, joined where not farther apart than `radius`."""
+    """Return clients placed at random in the unit square, joined where not farther apart than `radius`.
+
+    Parameters
+    ----------
+    M : int
+        Number of clients.
+    radius : float
+        Largest distance over which clients are joined.
+    seed : int, Generator or None
+        Source of randomness; None draws anew on each call.
+    labels : iterable, optional
+        Names of the clients; 0, 1, ... if not given.
+
+    Returns
+    -------
+    Network
+        With a NetworkWarning where it is not strongly connected.
+
+    Examples
+    --------
+    >>> random_geometric(100, 0.3, seed=1).is_strongly_connected
+    True
+    """
     M = whole_number(M, "M", 2)
     radius = in_interval(radius, "radius", 0.0, math.sqrt(2.0), open_low=True)
     rng = _generator(seed)
@@ -223,6 +361,29 @@ def small_world(M: int, k: int, beta: float, seed: Seed = None, labels: Labels =
     """Return a Watts-Strogatz network: a ring with `k` neighbours each, then rewired.
 
     Each edge is moved to a random client with probability `beta`. Needs networkx. Edges go both ways.
+
+    Parameters
+    ----------
+    M : int
+        Number of clients.
+    k : int
+        Neighbours on the ring, half on each side; even.
+    beta : float
+        Probability that an edge is moved.
+    seed : int, Generator or None
+        Source of randomness; None draws anew on each call.
+    labels : iterable, optional
+        Names of the clients; 0, 1, ... if not given.
+
+    Returns
+    -------
+    Network
+        With a NetworkWarning where it is not strongly connected.
+
+    Examples
+    --------
+    >>> small_world(100, 4, beta=0.1, seed=1).n_edges
+    400
     """
     M = whole_number(M, "M", 3)
     k = whole_number(k, "k", 2)
@@ -237,6 +398,27 @@ def scale_free(M: int, m: int, seed: Seed = None, labels: Labels = None) -> Netw
     """Return a Barabasi-Albert network: each new client joins `m` old ones, the well-connected more often.
 
     Needs networkx. Edges go both ways; the network is connected.
+
+    Parameters
+    ----------
+    M : int
+        Number of clients.
+    m : int
+        Old clients that each new one joins, at most M - 1.
+    seed : int, Generator or None
+        Source of randomness; None draws anew on each call.
+    labels : iterable, optional
+        Names of the clients; 0, 1, ... if not given.
+
+    Returns
+    -------
+    Network
+        Strongly connected.
+
+    Examples
+    --------
+    >>> scale_free(100, 3, seed=1).n_edges
+    582
     """
     M = whole_number(M, "M", 2)
     m = whole_number(m, "m", 1)
@@ -263,7 +445,7 @@ def _both_ways(one: Ints, other: Ints) -> Edges:
 
 
 def _warned_if_split(net: Network) -> Network:
-    """Return `net`, with a NetworkWarning if some clients are never heard by some others."""
+    """Return `net`, with a NetworkWarning if it is not strongly connected."""
     if not net.is_strongly_connected:
         groups = net.closed_groups
         within = sum(map(len, groups))
@@ -292,7 +474,7 @@ def _plain_seed(seed: Seed) -> int:
 
 
 def _redrawn(M: int, draw: Callable[[], Edges], expected: float, trouble: str, advice: str) -> Edges:
-    """Draw until every client receives from somebody; give up at once where that is hopeless."""
+    """Draw until every client has an in-neighbour; refuse at once where too many isolated ones are expected."""
     if expected > HOPELESS:
         raise ValueError(f"{trouble}: about {expected:.3g} clients would be isolated in each draw; {advice}")
     for _ in range(MOST_DRAWS):

@@ -1,4 +1,4 @@
-"""What a user may hand over as a network, turned into a checked sparse matrix and labels.
+"""What a user may give as a network, turned into a checked sparse matrix and labels.
 
 Every function returns arrays of its own: the caller's matrix or table is never kept or changed.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from adfl_stats._arguments import listing
@@ -22,7 +22,14 @@ from adfl_stats.errors import NetworkWarning
 if TYPE_CHECKING:
     import networkx
 
+# What a matrix may be given as.
+MatrixLike: TypeAlias = "ArrayLike | sparse.sparray | sparse.spmatrix | pd.DataFrame"
+# What a list of edges may be given as.
+EdgesLike: TypeAlias = "pd.DataFrame | str | os.PathLike[str] | Iterable[Sequence[Any]]"
+
 __all__ = [
+    "EdgesLike",
+    "MatrixLike",
     "adjacency_matrix",
     "client_labels",
     "edge_matrix",
@@ -31,17 +38,17 @@ __all__ = [
     "label_index",
     "matrix_and_labels",
     "networkx_module",
-    "refuse_deaf",
+    "refuse_empty_rows",
     "row_normalised",
     "row_sums",
     "with_own_estimates",
 ]
 
 
-def matrix_and_labels(matrix: Any, labels: Any, name: str) -> tuple[sparse.csr_array, pd.Index]:
+def matrix_and_labels(matrix: MatrixLike, labels: Iterable[Any] | None, name: str) -> tuple[sparse.csr_array, pd.Index]:
     """Return `matrix` as a square, finite, non-negative CSR array, and one label per client.
 
-    A DataFrame brings its labels along; its columns may stand in another order than its rows.
+    A DataFrame brings its labels along; its columns may be in another order than its rows.
     """
     if not isinstance(matrix, pd.DataFrame):
         csr = _square_csr(matrix, name)
@@ -120,7 +127,7 @@ def _index(names: Iterable[Any]) -> pd.Index:
     return pd.Index(list(names), tupleize_cols=False)
 
 
-def adjacency_matrix(A: Any, labels: Any) -> tuple[sparse.csr_array, pd.Index]:
+def adjacency_matrix(A: MatrixLike, labels: Iterable[Any] | None) -> tuple[sparse.csr_array, pd.Index]:
     """Return a matrix of 0 and 1 as a CSR array, and the labels of the clients."""
     csr, index = matrix_and_labels(A, labels, "A")
     _refuse_other_than_01(csr, index, "A")
@@ -139,7 +146,7 @@ def _refuse_other_than_01(A: sparse.csr_array, labels: pd.Index, name: str) -> N
         )
 
 
-def refuse_deaf(A: sparse.csr_array, labels: pd.Index, name: str) -> sparse.csr_array:
+def refuse_empty_rows(A: sparse.csr_array, labels: pd.Index, name: str) -> sparse.csr_array:
     """Return `A`; raise ValueError if some client receives from nobody (the paper assumes d_m > 0)."""
     empty = np.diff(A.indptr) == 0
     if empty.any():
@@ -206,10 +213,10 @@ def networkx_module() -> Any:
     return networkx
 
 
-def edge_table(edges: Any) -> pd.DataFrame:
+def edge_table(edges: EdgesLike) -> pd.DataFrame:
     """Return `edges` (a table, a CSV file or pairs) as a table of source, target and perhaps weight."""
     if isinstance(edges, (str, os.PathLike)):
-        # Only an empty field is missing: "NA" and "None" are names a client may bear.
+        # Only an empty field is missing: "NA" and "None" may be names of clients.
         table = pd.read_csv(edges, keep_default_na=False, na_values=[""])
     elif isinstance(edges, pd.DataFrame):
         table = edges
@@ -233,7 +240,7 @@ def edge_table(edges: Any) -> pd.DataFrame:
     return table.reset_index(drop=True)
 
 
-def _table_of_pairs(edges: Any) -> pd.DataFrame:
+def _table_of_pairs(edges: Iterable[Sequence[Any]]) -> pd.DataFrame:
     """Return pairs (source, target) or triples (source, target, weight) as a table."""
     try:
         rows = [tuple(edge) for edge in edges]
@@ -251,7 +258,7 @@ def _table_of_pairs(edges: Any) -> pd.DataFrame:
     return pd.DataFrame({name: [row[i] for row in rows] for i, name in enumerate(columns)}, columns=columns)
 
 
-def edge_matrix(table: pd.DataFrame, labels: Any) -> tuple[sparse.csr_array, pd.Index]:
+def edge_matrix(table: pd.DataFrame, labels: Iterable[Any] | None) -> tuple[sparse.csr_array, pd.Index]:
     """Return the matrix with entry (target, source) for each edge, and the labels of the clients."""
     ends = [_index(table["source"]), _index(table["target"])]
     index = _names_in_order(ends) if labels is None else label_index(labels, "labels")

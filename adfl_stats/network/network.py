@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from adfl_stats.errors import NetworkWarning
 from adfl_stats.network import balance, eigenvalues, files, spectrum, structure
 from adfl_stats.network import inputs as given
 from adfl_stats.network.eigenvalues import Estimate
+from adfl_stats.network.inputs import EdgesLike, MatrixLike
 from adfl_stats.network.products import Products
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LEAST_INFLUENCE", "SE_ROUNDING", "Network"]
 
-# Influence, in units of the average client's, below which balanced steps no longer make up for it.
+# Influence, in units of the average client's, below which balanced steps no longer compensate for it.
 LEAST_INFLUENCE = 0.02
 
 ROW_SUM_TOLERANCE = 1e-8
@@ -82,7 +83,7 @@ class Network:
     # ------------------------------------------------------------------ constructors
 
     @classmethod
-    def from_adjacency(cls, A: Any, labels: Iterable[Any] | None = None) -> Network:
+    def from_adjacency(cls, A: MatrixLike, labels: Iterable[Hashable] | None = None) -> Network:
         """Make a network in which each client takes the plain mean over those it listens to.
 
         Parameters
@@ -91,11 +92,18 @@ class Network:
             ``A[m, k] = 1`` if client m receives from client k, else 0. Self loops are kept.
         labels : iterable, optional
             One name per client; a DataFrame brings its own.
+
+        Examples
+        --------
+        >>> Network.from_adjacency([[0, 1, 0], [1, 0, 1], [1, 1, 0]], labels=["a", "b", "c"]).W.toarray()
+        array([[0. , 1. , 0. ],
+               [0.5, 0. , 0.5],
+               [0.5, 0.5, 0. ]])
         """
         return cls._adjacent(*given.adjacency_matrix(A, labels), "A")
 
     @classmethod
-    def from_weights(cls, W: Any, labels: Iterable[Any] | None = None) -> Network:
+    def from_weights(cls, W: MatrixLike, labels: Iterable[Hashable] | None = None) -> Network:
         """Make a network from weights whose rows sum to 1 (within 1e-8; the rest is scaled away).
 
         Parameters
@@ -104,6 +112,11 @@ class Network:
             ``W[m, k]`` is the weight client m gives to what it receives from client k.
         labels : iterable, optional
             One name per client; a DataFrame brings its own.
+
+        Examples
+        --------
+        >>> Network.from_weights([[0.5, 0.5], [0.25, 0.75]]).influence.round(3).tolist()
+        [0.333, 0.667]
         """
         csr, index = given.matrix_and_labels(W, labels, "W")
         return cls._weighted(csr, index)
@@ -118,11 +131,17 @@ class Network:
             Directed or not. The nodes' names become the labels. Parallel edges merge, adding their weights.
         weight : str, optional
             The edge attribute with the weights, scaled to sum 1 for each receiver; None for equal weights.
+
+        Examples
+        --------
+        >>> import networkx
+        >>> Network.from_networkx(networkx.cycle_graph(5))
+        Network(5 clients, 10 edges, SE(W)=0, rho=0.655)
         """
         return cls._adjacent(*given.graph_matrix(G, weight), "G")
 
     @classmethod
-    def from_edges(cls, edges: Any, labels: Iterable[Any] | None = None) -> Network:
+    def from_edges(cls, edges: EdgesLike, labels: Iterable[Hashable] | None = None) -> Network:
         """Make a network from a list of edges; source -> target means that target receives from source.
 
         Parameters
@@ -132,6 +151,11 @@ class Network:
             Edges stated twice count once, with a NetworkWarning; if their weights differ it is an error.
         labels : iterable, optional
             All clients, in the order wanted. By default the names in `edges`, sorted.
+
+        Examples
+        --------
+        >>> Network.from_edges([("a", "b"), ("b", "a"), ("b", "c"), ("a", "c")]).in_degree.to_dict()
+        {'a': 1, 'b': 1, 'c': 2}
         """
         return cls._adjacent(*given.edge_matrix(given.edge_table(edges), labels), "edges")
 
@@ -153,6 +177,15 @@ class Network:
             graph has the edge attribute ``weight``. By default the file decides: entries other than 0 and
             1, or a weight on every edge of the graph, with a NetworkWarning where that makes a difference. Not
             used for edges, which have a column or not.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "edges.csv")
+        ...     pd.DataFrame({"source": ["a", "b"], "target": ["b", "a"]}).to_csv(path)
+        ...     Network.from_file(path).labels.tolist()
+        ['a', 'b']
         """
         content = files.read(path)
         weighted = content.has_weights if weights is None else weights
@@ -171,8 +204,8 @@ class Network:
 
     @classmethod
     def _adjacent(cls, A: sparse.csr_array, labels: pd.Index, name: str) -> Network:
-        """Scale rows to sum 1, where each client must receive from somebody."""
-        return cls.from_checked(given.row_normalised(given.refuse_deaf(A, labels, name)), labels)
+        """Scale rows to sum 1; each client must have an in-neighbour."""
+        return cls.from_checked(given.row_normalised(given.refuse_empty_rows(A, labels, name)), labels)
 
     @classmethod
     def _weighted(cls, W: sparse.csr_array, labels: pd.Index) -> Network:
@@ -189,7 +222,21 @@ class Network:
 
     @classmethod
     def from_checked(cls, W: sparse.csr_array, labels: pd.Index) -> Network:
-        """Take a row-stochastic matrix, whose arrays may be another network's, over into a copy."""
+        """Copy a row-stochastic matrix, which is not checked again.
+
+        Parameters
+        ----------
+        W : csr_array
+            Row-stochastic; its arrays may be another network's.
+        labels : pandas.Index
+            One name per client.
+
+        Examples
+        --------
+        >>> net = Network.from_adjacency([[1, 1], [0, 1]])
+        >>> Network.from_checked(net.W, net.labels).n_edges
+        1
+        """
         W = W.copy()
         W.sum_duplicates()
         W.eliminate_zeros()
@@ -207,6 +254,11 @@ class Network:
         W = sparse.csr_array((self.weights, self.indices, self.indptr), shape=shape)
         W.has_canonical_format = True
         return W
+
+    @cached_property
+    def csr(self) -> sparse.csr_array:
+        """The weights as one CSR array that all computations share; to be read only, where `W` may be changed."""
+        return self.W
 
     @cached_property
     def n_clients(self) -> int:
@@ -230,7 +282,19 @@ class Network:
         return self._series(np.bincount(self.indices, minlength=self.n_clients).astype(np.int64))
 
     def to_networkx(self) -> networkx.DiGraph:
-        """Return a networkx graph with an edge u -> v of weight ``w_vu`` where v receives from u."""
+        """Return a networkx graph with an edge u -> v of weight ``w_vu`` where v receives from u.
+
+        Returns
+        -------
+        networkx.DiGraph
+            Its nodes are the labels.
+
+        Examples
+        --------
+        >>> graph = Network.from_edges([("a", "b"), ("b", "a"), ("a", "a")]).to_networkx()
+        >>> graph["b"]["a"]["weight"]
+        0.5
+        """
         graph = given.networkx_module().DiGraph()
         names = list(self.labels)
         graph.add_nodes_from(names)
@@ -255,7 +319,7 @@ class Network:
 
     @cached_property
     def mixing(self) -> float:
-        """The norm ``||W'(I - 11'/M)W||_2``: how much of the clients' disagreement a round can leave.
+        """The norm ``||W'(I - 11'/M)W||_2``: the share of the squared disagreement that a round can leave.
 
         Where a large network mixes so slowly that the norm cannot be resolved, a NetworkWarning says so,
         and the value is a lower bound.
@@ -264,18 +328,33 @@ class Network:
 
     @cached_property
     def mixing_estimate(self) -> Estimate:
-        """`mixing` with word on how far it can be trusted."""
-        return spectrum.mixing_norm(self.W, balanced=self.is_doubly_stochastic, products=self.products)
+        """`mixing` with the reason where it could not be resolved."""
+        return spectrum.mixing_norm(self, products=self.products)
 
     @cached_property
-    def _reversible(self) -> Array | None:
+    def rows_overlap(self) -> bool:
+        """Whether the clients cannot be partitioned so that no client listens to two parts."""
+        return structure.rows_overlap(self.csr)
+
+    @cached_property
+    def reversible_weights(self) -> Array | None:
         """The influence where ``pi_m w_mk = pi_k w_km``, as on undirected graphs; None where that is not so."""
-        return structure.reversible_weights(self.W) if self.is_strongly_connected else None
+        return structure.reversible_weights(self.csr) if self.is_strongly_connected else None
+
+    @cached_property
+    def circulant_moduli(self) -> Array | None:
+        """The moduli of all eigenvalues where W is circulant, as on the directed circle; None where it is not."""
+        return eigenvalues.circulant_moduli(self.csr)
+
+    @cached_property
+    def asymmetry(self) -> float:
+        """The largest entry of ``|W - W'|``."""
+        return float(abs(self.csr - self.csr.T).max())
 
     @property
     def products(self) -> Products:
         """Products of W and its transpose with vectors."""
-        return Products.of(self.W, self._reversible)
+        return Products.of(self.csr, self.reversible_weights)
 
     @cached_property
     def rho(self) -> float:
@@ -290,18 +369,18 @@ class Network:
     @cached_property
     def communicating_classes(self) -> tuple[NDArray[np.int32], Mask]:
         """The communicating class of each client, and which classes are closed."""
-        return structure.communication_classes(self.W)
+        return structure.communication_classes(self.csr)
 
     @property
     def is_strongly_connected(self) -> bool:
-        """Whether what any client knows reaches every other client."""
+        """Whether there is a directed path from each client to every other."""
         return len(self.communicating_classes[1]) == 1
 
     @property
     def closed_groups(self) -> list[list[Any]]:
         """The groups whose members reach one another and receive from nobody outside.
 
-        With one such group all clients end up with its view; with several there is no consensus.
+        With one such group all clients converge to its consensus; with several there is no consensus.
         """
         component, closed = self.communicating_classes
         inside = np.flatnonzero(closed[component])
@@ -317,13 +396,13 @@ class Network:
         """The greatest common divisor of the lengths of cycles in a closed group; 1 is wanted.
 
         With several closed groups, the least common multiple of their periods. On a periodic network
-        estimates travel in step and never settle, unless clients keep a share of their own: see `lazy`.
+        repeated combination does not converge; `lazy` makes the period 1.
         """
-        return math.lcm(*structure.closed_class_periods(self.W, *self.communicating_classes).tolist())
+        return math.lcm(*structure.closed_class_periods(self.csr, *self.communicating_classes).tolist())
 
     @cached_property
     def second_eigenvalue(self) -> float:
-        """The second largest modulus of the eigenvalues of W: disagreement shrinks by it in the long run.
+        """The second largest modulus of the eigenvalues of W, the asymptotic rate at which disagreement shrinks.
 
         It is 1 if and only if there are several closed groups or a period, and at most the root of `mixing`.
         Where it cannot be resolved on a large network, a NetworkWarning says what the value is instead.
@@ -332,12 +411,11 @@ class Network:
 
     @cached_property
     def second_eigenvalue_estimate(self) -> Estimate:
-        """`second_eigenvalue` with word on how far it can be trusted."""
-        W = self.W
-        if self.n_clients > eigenvalues.DENSE and self.is_doubly_stochastic and abs(W - W.T).max() < 1e-12:
+        """`second_eigenvalue` with the reason where it could not be resolved."""
+        if self.n_clients > eigenvalues.DENSE and self.is_doubly_stochastic and self.asymmetry < 1e-12:
             # Symmetric: the singular values, whose square the mixing is, are the moduli.
             return Estimate(math.sqrt(self.mixing_estimate.value), self.mixing_estimate.trouble)
-        found = eigenvalues.second_modulus(W, *self.communicating_classes, reversible=self._reversible)
+        found = eigenvalues.second_modulus(self)
         # sqrt(mixing) = ||(I - J)W|| bounds the eigenvalues of (I - J)W, which are the others of W.
         if found.trouble and not self.mixing_estimate.trouble:
             most = math.sqrt(self.mixing_estimate.value)
@@ -350,18 +428,18 @@ class Network:
         """The long-run weight of each client in the mean over clients.
 
         ``pi' = M^-1 1' lim T^-1 sum_{t<T} W^t``: the stationary distribution, ``pi'W = pi'``, if there is one
-        closed group. With several, each has the share of the clients that end up following it. Who is outside
-        the closed groups has weight zero: its data do not last. A doubly stochastic W has pi = 1/M.
+        closed group. With several, each has the share of the clients absorbed by it. Transient clients, outside
+        the closed groups, have weight zero. A doubly stochastic W has pi = 1/M.
         """
         if self.is_doubly_stochastic:
             return self._series(np.full(self.n_clients, 1.0 / self.n_clients))
-        if self._reversible is not None:
-            return self._series(self._reversible.copy())
-        return self._series(spectrum.long_run_weights(self.W, *self.communicating_classes))
+        if self.reversible_weights is not None:
+            return self._series(self.reversible_weights.copy())
+        return self._series(spectrum.long_run_weights(self.csr, *self.communicating_classes))
 
     @property
     def unheard(self) -> pd.Index:
-        """The clients whose data leave no trace, as nobody in a closed group hears them: influence zero."""
+        """The transient clients, from whom no member of a closed group receives: influence zero."""
         return self.labels[self.influence.to_numpy() == 0.0]
 
     @cached_property
@@ -375,13 +453,30 @@ class Network:
 
     @cached_property
     def effective_clients(self) -> float:
-        """The number ``1 / sum_m pi_m^2`` of equally influential clients that would be worth as much."""
+        """The effective number of clients, ``1 / sum_m pi_m^2``: M if all have the same influence."""
         return float(1.0 / np.sum(self.influence.to_numpy() ** 2))
 
     # ------------------------------------------------------------------ other networks from this one
 
-    def reindex(self, labels: Iterable[Any]) -> Network:
-        """Return the same network with the clients in the order of `labels`."""
+    def reindex(self, labels: Iterable[Hashable]) -> Network:
+        """Return the same network with the clients in the order of `labels`.
+
+        Parameters
+        ----------
+        labels : iterable
+            The clients, each once.
+
+        Returns
+        -------
+        Network
+            The rows and columns of W permuted.
+
+        Examples
+        --------
+        >>> net = Network.from_edges([("a", "b"), ("b", "a"), ("b", "c")])
+        >>> net.reindex(["c", "b", "a"]).labels.tolist()
+        ['c', 'b', 'a']
+        """
         wanted = given.label_index(labels, "labels")
         missing = self.labels[~self.labels.isin(wanted)]
         unknown = wanted[~wanted.isin(self.labels)]
@@ -393,18 +488,52 @@ class Network:
                 "Make the network anew on the clients wanted; text and number are different names"
             )
         order = self.labels.get_indexer(wanted)
-        return Network.from_checked(self.W[order][:, order], wanted)
+        return Network.from_checked(self.csr[order][:, order], wanted)
 
     def lazy(self, w: float = 0.5) -> Network:
-        """Return ``(1 - w) W + w I``: each client keeps the share `w` of its own estimate; cures periods."""
+        """Return ``(1 - w) W + w I``: each client keeps the share `w` of its own estimate, so that the period is 1.
+
+        Parameters
+        ----------
+        w : float
+            The share, in [0, 1).
+
+        Returns
+        -------
+        Network
+            With the same influence.
+
+        Examples
+        --------
+        >>> net = Network.from_adjacency([[0, 1], [1, 0]])
+        >>> net.period, net.lazy(0.5).period
+        (2, 1)
+        """
         w = in_interval(w, "w", 0.0, 1.0, open_high=True)
         identity = sparse.eye_array(self.n_clients, format="csr")
-        return Network.from_checked(sparse.csr_array((1.0 - w) * self.W + w * identity), self.labels)
+        return Network.from_checked(sparse.csr_array((1.0 - w) * self.csr + w * identity), self.labels)
 
     def gossip(self, k: int) -> Network:
-        """Return ``W^k``: `k` combine steps in each round."""
+        """Return ``W^k``: `k` combination steps in each round.
+
+        Parameters
+        ----------
+        k : int
+            How many, at least 1.
+
+        Returns
+        -------
+        Network
+            It has more edges, and mixes faster.
+
+        Examples
+        --------
+        >>> net = Network.from_adjacency([[1, 1, 0], [0, 1, 1], [1, 0, 1]])
+        >>> bool(net.gossip(2).rho < net.rho)
+        True
+        """
         k = whole_number(k, "k", 1)
-        power = W = self.W
+        power = W = self.csr
         for _ in range(k - 1):
             power = power @ W
         return Network.from_checked(given.row_normalised(sparse.csr_array(power)), self.labels)
@@ -414,14 +543,30 @@ class Network:
 
         ``w_mk = 1 / (1 + max(d_m, d_k))`` for neighbours, where degrees do not count self loops; what
         remains of each row is the client's own weight. Each pair of neighbours must listen to each other.
+
+        Returns
+        -------
+        Network
+            Doubly stochastic, with symmetric weights.
+
+        Examples
+        --------
+        >>> star = Network.from_edges([("hub", "a"), ("hub", "b"), ("a", "hub"), ("b", "hub")])
+        >>> star.metropolis().se
+        0.0
         """
-        return Network.from_checked(balance.metropolis_weights(self.W, self.labels), self.labels)
+        return Network.from_checked(balance.metropolis_weights(self.csr, self.labels), self.labels)
 
     def balanced(self) -> Network:
         """Return the doubly stochastic ``diag(r) W diag(c)`` on the same edges (Sinkhorn and Knopp 1967).
 
         It keeps zeros, and of all doubly stochastic weights on these edges it is the nearest to W in
         Kullback-Leibler distance. ValueError where the edges do not allow it, as on a star.
+
+        Returns
+        -------
+        Network
+            Doubly stochastic, on the same edges.
 
         Examples
         --------
@@ -431,7 +576,7 @@ class Network:
         """
         if self.is_doubly_stochastic:
             return self
-        return Network.from_checked(balance.scaled_to_balance(self.W, self.labels), self.labels)
+        return Network.from_checked(balance.scaled_to_balance(self.csr, self.labels), self.labels)
 
     def _series(self, values: NDArray[Any]) -> pd.Series:
         # Read-only like the network: the series is cached and handed out again.
@@ -449,8 +594,8 @@ def _told(found: Estimate, claim: str) -> float:
     """Return the value of an estimate, with a NetworkWarning if it could not be resolved."""
     if found.trouble:
         warnings.warn(
-            f"{claim} {found.value:.9g}: {found.trouble}. It is a sign of very slow mixing or of many "
-            "eigenvalues alike; consider more neighbours",
+            f"{claim} {found.value:.9g}: {found.trouble}. The network mixes very slowly, or has many nearly equal "
+            "eigenvalues; consider more neighbours",
             NetworkWarning,
             stacklevel=4,
         )

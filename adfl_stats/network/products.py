@@ -15,8 +15,8 @@ __all__ = ["Products"]
 
 Apply = Callable[[Array], Array]
 
-# Longer vectors leave the caches, and each entry of the matrix would wait for memory: at 10^6 clients products
-# in panels of so many columns take half the time.
+# Longer vectors exceed the processor's caches: at 10^6 clients products in panels of so many columns take half the
+# time.
 PANEL = 2**19
 
 

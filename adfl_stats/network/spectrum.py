@@ -1,9 +1,10 @@
-"""Linear algebra of a row-stochastic matrix: how fast it mixes and whom it listens to in the long run."""
+"""Linear algebra of a row-stochastic matrix: the norm of Condition 5 and the stationary distribution."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from adfl_stats.network import eigenvalues, structure
 from adfl_stats.network.eigenvalues import Estimate
 from adfl_stats.network.products import Products
 
+if TYPE_CHECKING:
+    from adfl_stats.network.network import Network
+
 __all__ = ["long_run_weights", "mixing_dense", "mixing_lanczos", "mixing_norm"]
 
 DENSE_MIXING = 500
@@ -25,32 +29,28 @@ RESIDUAL = 1e-10
 NOTHING = 1e-28
 
 
-def mixing_norm(
-    W: sparse.csr_array, power: int = 1, balanced: bool = False, rough: bool = False, products: Products | None = None
-) -> Estimate:
+def mixing_norm(net: Network, power: int = 1, rough: bool = False, products: Products | None = None) -> Estimate:
     """Return ``||W'(I - J)W||_2``, the first term of Condition 5, with J = 11'/M, or that of a power of W.
 
     Parameters
     ----------
-    W : csr_array
-        Row-stochastic.
+    net : Network
+        Where W is doubly stochastic, the norm is 1, exactly, if its rows do not overlap.
     power : int
         Which power of W takes the place of W, 1 or 2; it is not formed where W is large.
-    balanced : bool
-        Whether W is doubly stochastic: the norm is then 1, exactly, where rows of W hang apart.
     rough : bool
         Whether accuracy to rank networks is enough where W is large.
     products : Products, optional
         The products with W, where they have been prepared.
     """
-    if balanced and power == 1 and not structure.rows_overlap(W):
+    if power == 1 and net.is_doubly_stochastic and not net.rows_overlap:
         return Estimate(1.0)
-    if (moduli := eigenvalues.circulant_moduli(W)) is not None:
+    if (moduli := net.circulant_moduli) is not None:
         # Circulant matrices are normal: singular values are moduli of eigenvalues.
         return _cleaned(Estimate(float(np.max(moduli[1:], initial=0.0) ** (2 * power))))
-    if W.shape[0] <= DENSE_MIXING:
-        return _cleaned(Estimate(mixing_dense(W, power)))
-    return _cleaned(mixing_lanczos(W, power, rough=rough, products=products))
+    if net.n_clients <= DENSE_MIXING:
+        return _cleaned(Estimate(mixing_dense(net.csr, power)))
+    return _cleaned(mixing_lanczos(net.csr, power, rough=rough, products=products))
 
 
 def _cleaned(found: Estimate) -> Estimate:
@@ -74,8 +74,8 @@ def mixing_lanczos(
 ) -> Estimate:
     """Return ``||W'(I - J)W||_2`` by Lanczos iteration, without forming the product.
 
-    Where the top of the spectrum is too crowded to be resolved, the best value found is returned with word
-    of the trouble; a Rayleigh quotient, it can only be too small.
+    Where the largest eigenvalues are too close to be resolved, the best Ritz value is returned with the reason;
+    a Rayleigh quotient, it can only be too small.
     """
     by = Products.of(W) if products is None else products
     by = by.twice() if power == 2 else by
@@ -93,7 +93,7 @@ def long_run_weights(W: sparse.csr_array, component: NDArray[np.int32], closed: 
     """Return ``pi' = M^-1 1' lim T^-1 sum_{t<T} W^t``, the weight of each client in the long run.
 
     Within a closed component pi is proportional to the stationary distribution of W there; the component
-    as a whole has the share of the clients that end up following it. All other clients have weight zero.
+    as a whole has the share of the clients absorbed by it. All other clients have weight zero.
     """
     M = W.shape[0]
     share = _shares(W, component, closed)
@@ -115,18 +115,18 @@ def long_run_weights(W: sparse.csr_array, component: NDArray[np.int32], closed: 
 
 
 def _shares(W: sparse.csr_array, component: NDArray[np.int32], closed: Mask) -> Array:
-    """Return for each component the share of clients that end up following it.
+    """Return for each component the share of clients absorbed by it.
 
-    With Q the part of W among the followers and R their part towards closed components, the followers are
+    With Q the part of W among the transient clients and R their part towards closed components, these are
     absorbed with probabilities (I - Q)^-1 R. One solve for ``x' = 1'(I - Q)^-1`` serves all components.
     """
     M = W.shape[0]
     inside = closed[component]
     mass = inside.astype(np.float64)
-    followers = np.flatnonzero(~inside)
-    if followers.size:
-        rows = W[followers]
-        visits = _expected_visits(rows[:, followers])
+    transient = np.flatnonzero(~inside)
+    if transient.size:
+        rows = W[transient]
+        visits = _expected_visits(rows[:, transient])
         reached = rows.T @ visits
         mass[inside] += reached[inside]
     share = np.bincount(component, weights=mass, minlength=len(closed)) / M
@@ -136,7 +136,7 @@ def _shares(W: sparse.csr_array, component: NDArray[np.int32], closed: Mask) -> 
 
 
 def _expected_visits(Q: sparse.csr_array) -> Array:
-    """Solve ``(I - Q)' x = 1`` for a substochastic Q from which every client leaves."""
+    """Solve ``(I - Q)' x = 1`` for the substochastic Q of transient clients."""
     n = Q.shape[0]
     system = sparse.csc_array(sparse.eye_array(n) - Q.T)
     ones = np.ones(n)
@@ -160,7 +160,7 @@ def _stationary(W: sparse.csr_array) -> Array:
 def _stationary_dense(P: Array) -> Array:
     """Eliminate client after client (Grassmann, Taksar and Heyman).
 
-    Nothing is ever subtracted, so that each entry has full relative accuracy: steps are divided by it.
+    There are no subtractions, so that each entry has full relative accuracy, as balanced steps need.
     """
     n = len(P)
     for k in range(n - 1, 0, -1):
@@ -179,14 +179,10 @@ def _stationary_sparse(W: sparse.csr_array, most: int = 20_000) -> Array:
     """
     n = W.shape[0]
     backward = Products.of(W).backward
-    operator = linalg.LinearOperator((n, n), matvec=lambda v: backward(v.ravel()), dtype=np.float64)
     pi = np.full(n, 1.0 / n)
-    try:
-        _, vectors = linalg.eigs(operator, k=1, which="LR", v0=pi, tol=1e-13, maxiter=500)
-        pi = np.abs(vectors[:, 0].real)
+    if (pair := eigenvalues.arnoldi(backward, pi, which="LR", tol=1e-13, restarts=500)) is not None:
+        pi = np.abs(pair[1][:, 0].real)
         pi /= pi.sum()
-    except linalg.ArpackNoConvergence:
-        pass
     for step in range(most):
         image = backward(pi)
         if step >= 5 and np.abs(image - pi).sum() < RESIDUAL:

@@ -49,14 +49,14 @@ def closed_class_periods(W: sparse.csr_array, component: NDArray[np.int32], clos
 
 
 def rows_overlap(W: sparse.csr_array) -> bool:
-    """Return whether the clients cannot be parted so that no client listens to both parts.
+    """Return whether the clients cannot be partitioned so that no client listens to two parts.
 
     For a doubly stochastic W this decides Condition 5: ``W'W`` is then symmetric and doubly stochastic, and
     ``||W'(I - 11'/M)W||``, its second eigenvalue, is below 1 if and only if its graph is connected, that is
-    if two clients listened to by the same client are joined and all hang together. The paper's remark that
-    the condition "is automatically satisfied if W is an irreducible doubly stochastic matrix" is too
-    generous: on the circle of in-degree 1 nobody listens to two clients, and on the ring of even length
-    each client listens to two even or to two odd ones. Both are irreducible and have rho = 1.
+    if the graph that joins two clients with a common receiver is connected. The paper's remark that the
+    condition "is automatically satisfied if W is an irreducible doubly stochastic matrix" is too general: on the
+    circle of in-degree 1 no client listens to two others, and on the ring of even length each client listens to
+    two even or to two odd ones. Both are irreducible and have rho = 1.
     """
     M = W.shape[0]
     # Receivers and senders as the two sides of an undirected graph.
@@ -88,7 +88,7 @@ def reversible_weights(W: sparse.csr_array) -> Array | None:
     pi /= pi.sum()
     row = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
     there, back = pi[row] * W.data, pi[W.indices] * reverse.data
-    # Relative to each flow: tiny ones may decide between groups that hardly hear each other.
+    # Relative to each flow: small ones decide the balance between groups with weak links.
     return pi if bool((np.abs(there - back) <= 1e-11 * (there + back)).all()) else None
 
 

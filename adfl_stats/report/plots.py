@@ -9,8 +9,8 @@ from scipy import stats
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array
-from adfl_stats.network.eigenvalues import circulant_moduli
 from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule, one_network
 
 if TYPE_CHECKING:
     from adfl_stats.inference.heterogeneity import Heterogeneity
@@ -135,6 +135,8 @@ def network(net: Network, ax: Any = None) -> Any:
 
 
 def _demand_network(net: Any, most: int, shown: str, instead: str) -> None:
+    if isinstance(net, NetworkSchedule):
+        one_network(net, "a plot of the network")
     if not isinstance(net, Network):
         raise TypeError(
             f"net is a {type(net).__name__}; wanted is a Network. Make one by Network.from_adjacency or from_networkx"
@@ -147,7 +149,7 @@ def _layout(net: Network) -> tuple[Array, bool]:
     """Return places in the plane, and whether they are a circle: for circles and without networkx; else springs."""
     angle = np.pi / 2 - 2.0 * np.pi * np.arange(net.n_clients) / net.n_clients
     circle = np.column_stack([np.cos(angle), np.sin(angle)])
-    if circulant_moduli(net.W) is not None:
+    if net.circulant_moduli is not None:
         return circle, True
     try:
         import networkx

@@ -12,7 +12,10 @@ from statsmodels.iolib.table import SimpleTable
 
 from adfl_stats._arguments import listing
 from adfl_stats.inference.covariance import Inference
-from adfl_stats.network.network import LEAST_INFLUENCE
+from adfl_stats.network.network import LEAST_INFLUENCE, Network
+from adfl_stats.network.schedule import NetworkSchedule
+from adfl_stats.theory.checks import FAILS, UNKNOWN
+from adfl_stats.theory.condition_5 import Condition5, condition_5
 from adfl_stats.trust.weights import TRUST
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ def _tables(res: Results, alpha: float, width: int | None) -> list[SimpleTable]:
 
 
 def _header(res: Results) -> SimpleTable:
-    fit, net = res.record, res.network
+    fit, network = res.record, _network_cells(res.network)
     low, high = int(fit.sizes.min()), int(fit.sizes.max())
     left = [
         ("Dep. variable:", _short([_response_name(res)], 19)[0]),
@@ -73,12 +76,12 @@ def _header(res: Results) -> SimpleTable:
         ("Down-weighted:", f"{int((~fit.trusted).sum())} clients"),
     ]
     right = [
-        ("Clients:", f"{net.n_clients}"),
-        ("Edges:", f"{net.n_edges}"),
+        ("Clients:", f"{res.network.n_clients}"),
+        ("Edges:", network["edges"]),
         ("Observations:", f"{res.nobs}"),
         ("Rows per client:", f"{low}" if low == high else f"{low} to {high}"),
-        ("SE(W):", f"{net.se:.4g}"),
-        ("rho (Condition 5):", f"{net.rho:.4f}"),
+        ("SE(W):", network["SE(W)"]),
+        ("rho (Condition 5):", network["rho"]),
         ("Effective clients:", f"{res.effective_clients:.1f}"),
         ("Log-likelihood:", f"{res.llf:.6g}"),
         ("Scale:", f"{res.scale:.5g}"),
@@ -87,6 +90,13 @@ def _header(res: Results) -> SimpleTable:
     # Side by side, so that both columns of names are names in HTML and LaTeX too.
     table.extend_right(_pairs([(f"  {name}", value) for name, value in right], None, [20, 16]))
     return table
+
+
+def _network_cells(net: Network | NetworkSchedule) -> dict[str, str]:
+    """Return what the header says of the network."""
+    if isinstance(net, NetworkSchedule):
+        return dict.fromkeys(("edges", "SE(W)", "rho"), "changes")
+    return {"edges": f"{net.n_edges}", "SE(W)": f"{net.se:.4g}", "rho": condition_5(net).rho_text}
 
 
 def _pairs(cells: list[tuple[str, str]], title: str | None, widths: list[int]) -> SimpleTable:
@@ -155,10 +165,14 @@ def _differences(res: Results) -> SimpleTable:
 def _theory(res: Results) -> SimpleTable:
     """Return what the theory asks for that the network and the settings show by themselves."""
     fit, net = res.record, res.network
-    lines = [
-        ["Condition 5: rho", f"{net.rho:.4f}", "< 1", "holds" if net.rho < 1 else "fails"],
-        ["Prop. 1: step + SE(W)", f"{fit.step + net.se:.3g}", f"o(1/N), 1/N = {1 / res.nobs:.1g}", "indicative"],
-    ]
+    if isinstance(net, NetworkSchedule):
+        lines = [["Condition 5: rho", "changes", "< 1", "unknown"]]
+    else:
+        condition, wanted = condition_5(net), f"o(1/N), 1/N = {1 / res.nobs:.1g}"
+        lines = [
+            ["Condition 5: rho", condition.rho_text, "< 1", condition.status],
+            ["Prop. 1: step + SE(W)", f"{fit.step + net.se:.3g}", wanted, "indicative"],
+        ]
     lam = fit.details.get("lam")
     if lam is not None and fit.details.get("measure") == "norm":
         low, high = np.log(res.nobs), np.sqrt(fit.sizes.mean()) * len(fit.labels) ** (-1 / 8)
@@ -241,25 +255,7 @@ def _notes(res: Results) -> list[str]:
             f"Two readings of the clients fit about as well and disagree about {fit.details['disputed']} of them: the "
             "data do not tell clearly who follows the majority. See screen and compare_starts."
         )
-    if fit.details.get("balance") and not res.network.is_doubly_stochastic:
-        notes.append(
-            "Steps are balanced: each is divided by the client's influence, so that unequal influence costs little."
-        )
-        hardly = res.network.n_clients * res.network.influence.to_numpy() < LEAST_INFLUENCE
-        if hardly.any():
-            notes.append(f"Too little heard for that to make up for it: {listing(res.network.labels[hardly])}.")
-    elif not res.network.is_doubly_stochastic and fit.smooth:
-        lost = 1.0 - res.network.effective_clients / res.network.n_clients
-        notes.append(
-            f"The network counts some clients more than others (SE(W) = {res.network.se:.3g}), and steps are not "
-            f"balanced: the estimate loses about {lost:.1%} of efficiency, which the numerical error does not count. "
-            "See balance=True of the method."
-        )
-    if res.network.rho >= 1:
-        notes.append(
-            "Condition 5 fails on this network: the paper's convergence results do not apply. The numerical error "
-            "above was measured, not inferred from them."
-        )
+    notes += _network_notes(res)
     if not res.converged:
         notes.append("The numerical error is above the tolerance: read the table with care.")
     lines = ["Notes:"]
@@ -279,6 +275,45 @@ def _penalty_note(res: Results) -> str:
         f"{len(res.penalty)} parameters are left in effect. Standard errors describe the variance of the penalised "
         "estimate, not its bias towards zero. Clients are judged without the penalty."
     )
+
+
+def _network_notes(res: Results) -> list[str]:
+    """Return what the network does to the estimate, and whether Condition 5 holds."""
+    fit, net = res.record, res.network
+    lost = 1.0 - net.effective_clients / net.n_clients
+    if isinstance(net, NetworkSchedule):
+        return [
+            f"The network changes with the round ({net!r}): rounds were run, with steps that are not balanced by "
+            f"influence, which costs about {lost:.1%} of efficiency. Condition 5, SE(W) and the paper's theorems are "
+            "for one fixed network."
+        ]
+    notes = []
+    if fit.details.get("balance") and not net.is_doubly_stochastic:
+        notes.append(
+            "Steps are balanced: each is divided by the client's influence, so that unequal influence costs little."
+        )
+        hardly = net.n_clients * net.influence.to_numpy() < LEAST_INFLUENCE
+        if hardly.any():
+            notes.append(f"Too little heard for that to make up for it: {listing(net.labels[hardly])}.")
+    elif not net.is_doubly_stochastic and fit.smooth:
+        notes.append(
+            f"The network counts some clients more than others (SE(W) = {net.se:.3g}), and steps are not "
+            f"balanced: the estimate loses about {lost:.1%} of efficiency, which the numerical error does not count. "
+            "See balance=True of the method."
+        )
+    return notes + _condition_5_notes(condition_5(net))
+
+
+def _condition_5_notes(condition: Condition5) -> list[str]:
+    measured = "The numerical error above was measured, not inferred from them."
+    if condition.status == FAILS:
+        return [f"Condition 5 fails on this network: the paper's convergence results do not apply. {measured}"]
+    if condition.status == UNKNOWN:
+        return [
+            f"Condition 5 is not decided on this network, as its norm could not be resolved ({condition.trouble}): "
+            f"the paper's convergence results may not apply. {measured}"
+        ]
+    return []
 
 
 def _error_note(res: Results) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.inference.record import FitRecord
-from adfl_stats.theory.checks import Report
+from adfl_stats.theory.checks import FAILS, Report
 from adfl_stats.theory.conditions import conditions, start_conditions
 from adfl_stats.theory.constants import Constants
 from adfl_stats.theory.theorems import corollary1, proposition1, theorem1, theorem2, theorem3
@@ -37,7 +37,7 @@ def _advice(c: Constants) -> tuple[str, ...]:
     entries = []
     if not (c.abnormal_given and c.theta0_given):
         entries.append("In a simulation pass abnormal= and theta0=, so that nothing has to stand in for the truth.")
-    if c.rho >= 1.0:
+    if c.condition_5.status == FAILS:
         entries.append("Condition 5: give clients more neighbours, or let them keep part of their own (net.lazy()).")
     if c.degenerate:
         entries.append("Condition 3: merge the clients named with others, or drop collinear columns.")

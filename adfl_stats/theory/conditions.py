@@ -110,15 +110,18 @@ def _convexity(c: Constants) -> Check:
 
 
 def _mixing(c: Constants) -> Check:
-    note = f"||W'(I - 11'/M)W|| = {number(c.mixing)} plus SE(W) = {number(c.se)}. "
-    if c.rho < 1.0:
+    condition = c.condition_5
+    note = f"||W'(I - 11'/M)W|| = {number(condition.mixing)} plus SE(W) = {number(condition.se)}. "
+    if condition.status != FAILS and c.rho < 1.0:
         note += f"The bounds below are multiplied by 1 / (1 - rho) = {number(1.0 / (1.0 - c.rho))}."
     else:
         note += (
             "The bounds below do not apply. This is sufficient, not necessary: see res.numerical_error for what "
             "the run reached."
         )
-    return Check("rho", "Condition 5", c.rho, "< 1", decided(c.rho < 1.0), note)
+    if condition.trouble:
+        note += f" Not resolved: {condition.trouble}. rho is a lower bound, and so is this factor."
+    return Check("rho", "Condition 5", c.rho, "< 1", condition.status, note)
 
 
 def _bias(c: Constants) -> Check:

@@ -15,14 +15,14 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.losses.evaluation import client_gradients
+from adfl_stats.network.schedule import one_network
 from adfl_stats.theory.bounds import contraction
+from adfl_stats.theory.condition_5 import Condition5, condition_5
 from adfl_stats.theory.truth import true_parameter
 
 __all__ = ["Constants"]
 
 
-# The norm behind rho comes out of linear algebra; networks that never mix must not pass by its rounding.
-ROUNDING = 1e-12
 # A client that follows the model has a score statistic beyond this quantile with probability .05.
 LEVEL = 0.95
 
@@ -47,8 +47,8 @@ class Constants:
         which the pooled curvature is about one.
     varrho : float
         |A| / M.
-    rho, mixing, se : float
-        Of Condition 5: rho = ||W'(I - 11'/M)W|| + SE(W), and its two terms.
+    condition_5 : Condition5
+        rho = ||W'(I - 11'/M)W|| + SE(W), its two terms, and whether it is below 1.
     lambda_min, pooled_min : float
         Smallest eigenvalue of any client's Hessian (Condition 3), and of the weighted mean Hessian.
     degenerate : tuple
@@ -106,9 +106,7 @@ class Constants:
     smooth: bool
     preconditioned: bool
     varrho: float
-    rho: float
-    mixing: float
-    se: float
+    condition_5: Condition5
     lambda_min: float
     pooled_min: float
     degenerate: tuple[Any, ...]
@@ -145,6 +143,21 @@ class Constants:
         return max(self.score_moment, self.curvature_moment)
 
     @property
+    def rho(self) -> float:
+        """The constant of Condition 5."""
+        return self.condition_5.rho
+
+    @property
+    def mixing(self) -> float:
+        """||W'(I - 11'/M)W||, the first term of rho."""
+        return self.condition_5.mixing
+
+    @property
+    def se(self) -> float:
+        """SE(W), the second term of rho."""
+        return self.condition_5.se
+
+    @property
     def pooled_error(self) -> float:
         """||theta-hat - theta_0|| of the whole-sample estimator, root of variance plus squared bias."""
         return math.hypot(math.sqrt(self.variance), self.pooled_bias)
@@ -162,6 +175,7 @@ class Constants:
         abnormal, theta0
             As in `Results.check`.
         """
+        network = one_network(fit.network, "the check of a fit against the paper's theory")
         found, params, M = fit.evaluation, fit.theta.mean(axis=0), len(fit.labels)
         mask = ~fit.trusted if abnormal is None else abnormal_mask(abnormal, fit.labels)
         truth = None if theta0 is None else true_parameter(theta0, fit.names)
@@ -184,13 +198,11 @@ class Constants:
             theta0_given=truth is not None,
             exact=truth is not None and data is not None,
             equal_sizes=bool(fit.sizes.min() == fit.sizes.max()),
-            balanced=bool(fit.details.get("balance")) and not fit.network.is_doubly_stochastic,
+            balanced=bool(fit.details.get("balance")) and not network.is_doubly_stochastic,
             smooth=fit.weighted,
             preconditioned=fit.preconditioned,
             varrho=float(mask.mean()),
-            rho=1.0 if abs(fit.network.rho - 1.0) < ROUNDING else fit.network.rho,
-            mixing=fit.network.mixing,
-            se=fit.network.se,
+            condition_5=condition_5(network),
             lambda_min=lambda_min,
             pooled_min=float(curvatures[0]),
             degenerate=tuple(fit.labels[_degenerate(fit)]),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
-from scipy.sparse import linalg as iterative
 
+from adfl_stats.network.eigenvalues import arnoldi, growth
 from adfl_stats.theory.linearised import Linearised
 
 __all__ = ["Factor", "spectral_radius"]
@@ -42,7 +42,7 @@ def spectral_radius(iteration: Linearised, dense_up_to: int = DENSE) -> Factor:
     other = _arnoldi(iteration)
     margin = max(1.0 - value, 1e-12)
     if other is None:
-        seen = _growth(iteration)
+        seen = growth(iteration.apply, np.random.default_rng(1).standard_normal(iteration.size), rounds=300)
         trouble = (
             f"Arnoldi's iteration did not converge: the value is that of the clients' common modes (residual "
             f"{residual:.1g}), a random start shrinks by {seen:.6g}"
@@ -92,25 +92,6 @@ def consensus_factor(iteration: Linearised, most: int = 6) -> tuple[float, float
 
 def _arnoldi(iteration: Linearised, restarts: int = 40) -> float | None:
     """Return the largest modulus that Arnoldi's iteration finds, or None where it does not converge."""
-    n = iteration.size
-    start = np.random.default_rng(0).standard_normal(n)
-    operator = iterative.LinearOperator((n, n), matvec=lambda x: iteration.apply(x.ravel()), dtype=np.float64)
-    try:
-        found = iterative.eigs(
-            operator, k=1, which="LM", v0=start, tol=1e-9, ncv=min(60, n), maxiter=restarts, return_eigenvectors=False
-        )
-    except iterative.ArpackNoConvergence:
-        return None
-    return float(np.abs(found).max())
-
-
-def _growth(iteration: Linearised, rounds: int = 300) -> float:
-    """Return the mean factor by which a random vector shrinks in the second half of some rounds."""
-    x = np.random.default_rng(1).standard_normal(iteration.size)
-    logs = []
-    for _ in range(2 * rounds):
-        x = iteration.apply(x)
-        size = float(np.linalg.norm(x))
-        logs.append(np.log(size))
-        x = x / size
-    return float(np.exp(np.mean(logs[rounds:])))
+    start = np.random.default_rng(0).standard_normal(iteration.size)
+    pair = arnoldi(iteration.apply, start, tol=1e-9, room=min(60, iteration.size), restarts=restarts)
+    return None if pair is None else float(np.abs(pair[0]).max())

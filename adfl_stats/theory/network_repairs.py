@@ -1,4 +1,4 @@
-"""What a change of weights would do to a network, and which one to make."""
+"""Repairs of a network: the effect of each change of weights, and which one to make."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ __all__ = ["attempted", "repair_advice", "repair_table"]
 
 AS_IS, STEPS = "as is", "balanced steps"
 COLUMNS = ["rho", "SE(W)", "second eigenvalue modulus", "edges", "note"]
+UNRESOLVED = "rho at least"
 # Gains below this are rounding, or the error of rough eigenvalues.
 GAIN = 1e-3
 # A rho below this is zero up to rounding.
@@ -70,7 +71,7 @@ def _of_own_products(net: Network) -> dict[str, list[object]]:
     """Return the rows of lazy(0.5) and gossip(2), whose products are products with the network's own W."""
     products, second = net.products, net.second_eigenvalue_estimate
     lazily = _row(net, net.lazy(0.5), products.lazy(0.5))
-    double = spectrum.mixing_norm(net.W, power=2, rough=True, products=products)
+    double = spectrum.mixing_norm(net, power=2, rough=True, products=products)
     excess = products.twice().backward(np.ones(net.n_clients)) - 1.0
     se = float(np.sqrt(np.mean(excess**2)))
     se = se if se > SE_ROUNDING else 0.0
@@ -80,7 +81,7 @@ def _of_own_products(net: Network) -> dict[str, list[object]]:
 
 def _balanced_steps(net: Network, as_is: list[object]) -> list[object]:
     if len(net.unheard):
-        return _without_numbers(f"not possible: nobody in a closed group hears {len(net.unheard)} clients")
+        return _without_numbers(f"not possible: {len(net.unheard)} clients have influence zero")
     before, after = net.effective_clients / net.n_clients, net.balanced_efficiency
     return [*as_is[:4], f"W stays; efficiency of DFL from about {before:.3g} to {after:.3g}"]
 
@@ -91,11 +92,10 @@ def _without_numbers(note: str) -> list[object]:
 
 def _row(net: Network, repaired: Network, lazily: Products | None = None) -> list[object]:
     """Return the numbers of a repaired network; for the lazy one, products with the network's own W serve."""
-    balanced, W = repaired.is_doubly_stochastic, repaired.W
     large = repaired.n_clients > eigenvalues.DENSE
-    symmetric = large and balanced and abs(W - W.T).max() < 1e-10
-    products = Products.of(W, np.ones(net.n_clients)) if symmetric else lazily
-    mixing = spectrum.mixing_norm(W, balanced=balanced, rough=True, products=products)
+    symmetric = large and repaired.is_doubly_stochastic and repaired.asymmetry < 1e-10
+    products = Products.of(repaired.csr, np.ones(net.n_clients)) if symmetric else lazily
+    mixing = spectrum.mixing_norm(repaired, rough=True, products=products)
     right = net.second_eigenvalue_estimate.right
     if lazily is not None and right is not None and not net.second_eigenvalue_estimate.trouble:
         # Eigenvalues move to (1 + lambda)/2; none is negative then, so that the largest stays the largest.
@@ -103,13 +103,13 @@ def _row(net: Network, repaired: Network, lazily: Products | None = None) -> lis
     elif symmetric:
         second = eigenvalues.Estimate(math.sqrt(mixing.value), mixing.trouble)
     else:
-        second = eigenvalues.second_modulus(W, *repaired.communicating_classes, rough=True)
+        second = eigenvalues.second_modulus(repaired, rough=True)
     se = repaired.se
     return [mixing.value + se, se, second.value, repaired.n_edges, _doubt(mixing, second)]
 
 
 def _doubt(mixing: eigenvalues.Estimate, second: eigenvalues.Estimate) -> str:
-    doubts = ["rho at least"] if mixing.trouble else []
+    doubts = [UNRESOLVED] if mixing.trouble else []
     return "; ".join([*doubts, "eigenvalue about"] if second.trouble else doubts)
 
 
@@ -126,8 +126,8 @@ def repair_advice(net: Network, table: pd.DataFrame, condition_5: str) -> tuple[
         advice.append(_before_and_after(table))
     if STEPS in table.index:
         advice.append(
-            "Balanced steps, step_m = step / (M pi_m), leave W alone and cure the imbalance to first order: about "
-            f"{1.0 - net.effective_clients / net.n_clients:.1%} of efficiency would be lost without, "
+            "Balanced steps, step_m = step / (M pi_m), leave W as it is and remove the effect of imbalance to first "
+            f"order: about {1.0 - net.effective_clients / net.n_clients:.1%} of efficiency would be lost without, "
             f"{1.0 - net.balanced_efficiency:.1%} with them (no step grows more than fifty times)."
         )
     return tuple(advice)
@@ -139,12 +139,12 @@ def _about_groups(net: Network) -> Iterator[str]:
     if len(groups) > 1:
         named = "; ".join(listing(group, most=3) for group in groups[:3]) + (", ..." if len(groups) > 3 else "")
         yield (
-            f"The network has {len(groups)} closed groups (of {named}), which never agree. "
+            f"The network has {len(groups)} closed groups (of {named}), which reach no consensus. "
             "No weights and no steps can change that: add edges between them, or fit the groups apart."
         )
     if outside:
         yield (
-            f"{outside} clients only follow: the network absorbs what they know. Let a member of "
+            f"{outside} clients are transient, with influence zero. Let a member of "
             f"{'the closed group' if len(groups) == 1 else 'a closed group'} listen to them."
         )
 
@@ -152,7 +152,7 @@ def _about_groups(net: Network) -> Iterator[str]:
 def _about_period(net: Network) -> Iterator[str]:
     if net.period > 1:
         yield (
-            f"The network has the period {net.period}: estimates travel in step and do not settle by mixing alone. "
+            f"The network has the period {net.period}: its powers do not converge. "
             "Let clients keep a share of their own estimate: net.lazy(0.5), or self loops."
         )
 
@@ -174,12 +174,19 @@ def _best_change(table: pd.DataFrame, condition_5: str) -> str:
     fall = f"from {factor_text(before)} to {factor_text(least)}"
     text = f"The single change that lowers rho most is net.{best}, {fall} {cost}."
     if condition_5 == FAILS:
-        text += " Condition 5 holds then." if least < 1.0 else " Condition 5 fails even so: add edges."
+        text += _condition_5_then(least, str(table["note"].loc[best]))
     cheaper = [name for name in others if edges[name] < edges[best] and rho[name] < min(1.0, before)]
     if condition_5 != HOLDS and cheaper:
         other = min(cheaper, key=rho.__getitem__)
         text += f" Without further messages, net.{other} brings it to {factor_text(rho[other])}."
     return text
+
+
+def _condition_5_then(rho: float, note: str) -> str:
+    """Return what becomes of Condition 5 at a repair's rho, which may be a lower bound."""
+    if rho >= 1.0:
+        return " Condition 5 fails even so: add edges."
+    return " Whether Condition 5 holds then is not resolved." if UNRESOLVED in note else " Condition 5 holds then."
 
 
 def _before_and_after(table: pd.DataFrame) -> str:

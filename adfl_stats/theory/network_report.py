@@ -1,4 +1,4 @@
-"""The report on a network: Condition 5, what it rests on, and what else the network does to a fit."""
+"""The report on a network: Condition 5, spectrum, structure, influence and neighbourhoods."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ import pandas as pd
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import Ints
-from adfl_stats.network import structure
 from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.checks import FAILS, HOLDS, INDICATIVE, UNKNOWN, Check, Report, decided
+from adfl_stats.theory.condition_5 import Condition5, condition_5
 from adfl_stats.theory.network_repairs import repair_advice, repair_table
 
 __all__ = ["check_network"]
-
-# Numbers within this of 1 are 1 up to rounding; where W is doubly stochastic its graph decides instead.
-ROUNDING = 1e-12
 
 
 def check_network(net: Network) -> Report:
     """Check a network against Condition 5 of the paper, and say what would improve it.
 
     Condition 5 demands ``rho = ||W'(I - 11'/M)W|| + SE(W) < 1``. The paper remarks that it "is automatically
-    satisfied if W is an irreducible doubly stochastic matrix". That is too generous: the directed circle of
-    in-degree 1 and the undirected ring of even length are both, and have rho = 1. It does hold for doubly
-    stochastic W if and only if the clients cannot be parted so that nobody listens to both parts, which is
-    how it is decided here for such W, whatever the rounding errors.
+    satisfied if W is an irreducible doubly stochastic matrix". That is not so: the directed circle of in-degree 1
+    and the undirected ring of even length are counterexamples, with rho = 1. For doubly stochastic W it holds if
+    and only if the clients cannot be partitioned so that no client listens to two parts, which is how it is
+    decided here for such W, without rounding error.
 
     The condition is sufficient for Proposition 1, not necessary for a fit to work: on a strongly connected
     network without a period, small steps lead to consensus, and steps balanced by the clients' influence
@@ -53,11 +51,14 @@ def check_network(net: Network) -> Report:
     >>> report["rho"].status, report["period"].value
     ('fails', 3.0)
     """
+    if isinstance(net, NetworkSchedule):
+        net = one_network(net, "check_network")
     if not isinstance(net, Network):
         raise TypeError(f"net must be a Network, got {type(net).__name__}; make one by Network.from_adjacency(net)")
     influence_trouble = _influence_trouble(net)
+    condition = condition_5(net)
     checks = (
-        *_condition_5(net),
+        *_condition_5(net, condition),
         *_eigenvalue(net),
         *_structure(net),
         *_degrees(net),
@@ -68,7 +69,7 @@ def check_network(net: Network) -> Report:
     return Report(
         f"Network of {net.n_clients} clients and {net.n_edges} edges",
         checks,
-        advice=repair_advice(net, repairs, checks[2].status),
+        advice=repair_advice(net, repairs, condition.status),
         tables={"Repairs": repairs, "Bad neighbours a client can stand": _majority_table(net)},
     )
 
@@ -76,41 +77,32 @@ def check_network(net: Network) -> Report:
 # ---------------------------------------------------------------------- Condition 5
 
 
-def _condition_5(net: Network) -> list[Check]:
-    mixing, se = net.mixing_estimate, net.se
-    rho = mixing.value + se
-    if net.is_doubly_stochastic:
-        below_1 = below_1_all = decided(structure.rows_overlap(net.W))
-        balance = "W is doubly stochastic."
-    else:
-        below_1 = _below_1(mixing.value, bool(mixing.trouble))
-        below_1_all = _below_1(rho, bool(mixing.trouble))
+def _condition_5(net: Network, condition: Condition5) -> list[Check]:
+    balance = "W is doubly stochastic."
+    if not net.is_doubly_stochastic:
         balance = (
             "W is not doubly stochastic. Proposition 1 leaves plain DFL an error of order SE(W) against the pooled "
-            "estimate, and wants step + SE(W) = o(1/N). Where everybody is heard, steps balanced by influence remove "
-            "it to first order."
+            "estimate, and wants step + SE(W) = o(1/N). Where all clients have influence, steps balanced by it remove "
+            "this error to first order."
         )
-    trouble = f" Not resolved: {mixing.trouble}; the value is a lower bound." if mixing.trouble else ""
+    trouble = f" Not resolved: {condition.trouble}; the value is a lower bound." if condition.trouble else ""
+    balanced = HOLDS if net.is_doubly_stochastic else INDICATIVE
     return [
-        Check("SE(W)", "Section 3.2", se, "0, or o(1/N)", HOLDS if net.is_doubly_stochastic else INDICATIVE, balance),
+        Check("SE(W)", "Section 3.2", condition.se, "0, or o(1/N)", balanced, balance),
         Check(
-            "mixing", "Condition 5", mixing.value, "< 1", below_1,
+            "mixing", "Condition 5", condition.mixing, "< 1", condition.mixing_status,
             f"||W'(I - 11'/M)W||: the share of the clients' squared disagreement that one round can leave.{trouble}",
         ),
-        Check("rho", "Condition 5", rho, "< 1", below_1_all, _rho_note(net, below_1_all) + trouble),
+        Check(
+            "rho", "Condition 5", condition.rho, "< 1", condition.status, _rho_note(net, condition.status) + trouble
+        ),
     ]  # fmt: skip
-
-
-def _below_1(value: float, is_lower_bound: bool) -> str:
-    if value >= 1.0 - ROUNDING:
-        return FAILS
-    return UNKNOWN if is_lower_bound else HOLDS
 
 
 def _rho_note(net: Network, status: str) -> str:
     if status == HOLDS and not net.is_strongly_connected:
         return (
-            "mixing + SE(W). It bounds the clients' disagreement, not whose data count: the network is not strongly "
+            "mixing + SE(W). It bounds the clients' disagreement, not their influence: the network is not strongly "
             "connected."
         )
     if status == HOLDS:
@@ -119,14 +111,14 @@ def _rho_note(net: Network, status: str) -> str:
         return "mixing + SE(W), where the mixing could not be resolved."
     if net.is_doubly_stochastic and net.is_strongly_connected:
         return (
-            "W is irreducible and doubly stochastic, and rho = 1 all the same: the clients fall into parts such that "
-            "nobody listens to two of them. The paper's remark that Condition 5 is automatically satisfied here is too "
-            "generous; the circle of in-degree 1 and the even ring are counterexamples."
+            "W is irreducible and doubly stochastic, but rho = 1: the clients can be partitioned so that no client "
+            "listens to two parts. The paper's remark that Condition 5 is automatically satisfied here is too general; "
+            "the circle of in-degree 1 and the even ring are counterexamples."
         )
     if net.is_strongly_connected and net.period == 1:
         return (
             "mixing + SE(W). The condition is sufficient, not necessary: the network is strongly connected without a "
-            "period, so that disagreement still dies out; only the bound of Proposition 1 is void."
+            "period, so that disagreement still tends to zero; the bound of Proposition 1 does not apply."
         )
     return "mixing + SE(W)."
 
@@ -138,7 +130,7 @@ def _eigenvalue(net: Network) -> list[Check]:
     found = net.second_eigenvalue_estimate
     settles = int(net.communicating_classes[1].sum()) == 1 and net.period == 1
     status = UNKNOWN if found.trouble else decided(settles)
-    note = "Of all eigenvalues of W but one 1; disagreement shrinks by this factor a round in the long run."
+    note = "Over all eigenvalues of W but one 1; the asymptotic factor by which disagreement shrinks in a round."
     if found.trouble:
         note += f" Not resolved: {found.trouble}."
         note += " It is below 1, as there is one closed group without a period." if settles else ""
@@ -164,24 +156,24 @@ def _structure(net: Network) -> list[Check]:
     groups = net.closed_groups
     parts = len(net.communicating_classes[1])
     within = sum(map(len, groups))
-    connected = "Everybody reaches everybody." if parts == 1 else f"There are {parts} strongly connected parts."
+    connected = "Each client reaches every other." if parts == 1 else f"There are {parts} strongly connected parts."
     if len(groups) == 1 and within < net.n_clients:
         named = listing(groups[0])
-        closed = f"In the long run all follow the {within} clients {named}, who listen to nobody else."
+        closed = f"All clients converge to the {within} clients {named}, who receive from no other."
     elif len(groups) == 1:
         closed = "All clients together."
     else:
-        closed = f"They never agree: each listens to nobody outside. The first: {listing(groups[0])}."
+        closed = f"No consensus: no group receives from outside. The first: {listing(groups[0])}."
     alone = [group[0] for group in groups if len(group) == 1]
     if alone and net.n_clients > 1:
-        closed += f" Absorbing, as they listen to nobody but themselves: {listing(alone)}."
+        closed += f" Absorbing, as they receive from themselves only: {listing(alone)}."
     period = net.period
     excess = float(np.abs(net.column_excess).max())
-    beat = "" if period == 1 else f"Estimates travel in step and come back every {period} rounds; net.lazy() cures it."
+    cyclic = "" if period == 1 else f"Powers of W are periodic with period {period}; net.lazy() has period 1."
     return [
         Check("strongly connected", "Section 3.2", float(parts == 1), "1 (yes)", decided(parts == 1), connected),
         Check("closed groups", "", float(len(groups)), "1", decided(len(groups) == 1), closed),
-        Check("period", "", float(period) if period < 10**300 else math.inf, "1", decided(period == 1), beat),
+        Check("period", "", float(period) if period < 10**300 else math.inf, "1", decided(period == 1), cyclic),
         Check(
             "doubly stochastic", "Section 3.2", float(net.is_doubly_stochastic), "1 (yes)",
             decided(net.is_doubly_stochastic),
@@ -197,7 +189,7 @@ def _degrees(net: Network) -> list[Check]:
         spread = high / low if low else math.inf
         note = f"Largest over smallest: {low} to {high}, mean {mean:.3g}."
         if low == 0:
-            note += f" {int((degree == 0).sum())} clients are heard by nobody."
+            note += f" {int((degree == 0).sum())} clients have out-degree 0."
         checks.append(Check(name, "", spread, "1 if even", HOLDS if low == high else INDICATIVE, note))
     return checks
 
@@ -206,7 +198,7 @@ def _degrees(net: Network) -> list[Check]:
 
 
 def _influence_trouble(net: Network) -> str:
-    """Compute the influence and return what its computation has to complain of."""
+    """Compute the influence and return the warnings of its computation."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _ = net.influence
@@ -215,31 +207,31 @@ def _influence_trouble(net: Network) -> str:
 
 def _influence(net: Network, trouble: str) -> list[Check]:
     unheard = net.unheard
-    names = "Everybody's data count."
+    names = "All clients have influence."
     if len(unheard):
         names = (
-            f"Influence zero: {listing(unheard)}. Nobody in a closed group hears them, not even over others, so that "
-            "their data leave no trace in the end; no choice of steps can change that. Let somebody listen to them."
+            f"Influence zero: {listing(unheard)}. No member of a closed group receives from them, directly or over "
+            "others, so that their data do not count in the limit, whatever the steps. Let a member listen to them."
         )
     effective, M = net.effective_clients, net.n_clients
     lost = 1.0 - effective / M
     if net.is_doubly_stochastic:
-        note = "All clients count the same."
+        note = "All clients have the same influence."
     else:
         note = (
             f"1 / sum pi^2, pi being the influence. Plain DFL with small steps loses about {lost:.1%} of efficiency, "
             "1 - 1/(M sum pi^2)"
         )
         note += (
-            ", and nothing can win back the data of clients whom nobody hears."
+            ", and no steps can recover the data of clients with influence zero."
             if len(unheard)
             else "; steps balanced by influence, step_m = step / (M pi_m) but at most fifty times the step, lose "
             f"{1.0 - net.balanced_efficiency:.1%} to first order."
         )
     status = HOLDS if net.is_doubly_stochastic else INDICATIVE
     if len(net.closed_groups) > 1:
-        names = f"Everybody's data count in a group of their own; there are {len(net.closed_groups)}."
-        status, note = FAILS, "Groups that never hear of one another use only their own data; each has an estimate."
+        names = f"Each client's data count within its own group only; there are {len(net.closed_groups)}."
+        status, note = FAILS, "Closed groups use only their own data; each has an estimate of its own."
     if trouble:
         status, note = UNKNOWN, f"{note} Not resolved: {trouble}."
     return [
@@ -252,7 +244,7 @@ def _influence(net: Network, trouble: str) -> list[Check]:
 
 
 def _tolerances(net: Network) -> dict[str, Ints]:
-    """Return how many bad neighbours each client can stand under the rules of BRIDGE.
+    """Return how many bad in-neighbours each client tolerates under the rules of BRIDGE.
 
     The median over the client and its d in-neighbours needs a good majority of the d + 1 values; the trimmed
     mean drops b on each side of the neighbours' values, and needs ``d >= 2b + 1``.
@@ -266,8 +258,8 @@ def _majorities(net: Network) -> Check:
     median, trimmed = _tolerances(net).values()
     least = int(median.min())
     note = (
-        f"Bad neighbours a client can stand under the median of itself and its neighbours: {least} at least, "
-        f"{np.median(median):g} in the middle, {median.max()} at most; under the trimmed mean {trimmed.min()}, "
+        f"Bad neighbours that a client tolerates under the median of itself and its neighbours: {least} at least, "
+        f"{np.median(median):g} in the median, {median.max()} at most; under the trimmed mean {trimmed.min()}, "
         f"{np.median(trimmed):g} and {trimmed.max()}. Only rules of BRIDGE's kind need this; aDFL does not."
     )
     if net.n_clients == 1:
@@ -276,7 +268,7 @@ def _majorities(net: Network) -> Check:
         )
     if least == 0:
         weak = net.labels[median == 0]
-        note += f" {len(weak)} clients cannot stand a single one: {listing(weak)}."
+        note += f" {len(weak)} clients do not tolerate one: {listing(weak)}."
     # Who is bad is not known, so that more than one can be too few as well.
     return Check("neighbourhood majorities", "", float(least), ">= 1", INDICATIVE if least else FAILS, note)
 

@@ -16,6 +16,7 @@ from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.losses.evaluation import client_gradients
 from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import one_network
 from adfl_stats.theory.bounds import dfl_floor, dfl_rate
 from adfl_stats.theory.checks import factor_text, number
 from adfl_stats.theory.contraction import Factor, spectral_radius
@@ -189,7 +190,7 @@ def _steps_of(problem: Problem, fit: FitRecord) -> ClientSteps:
             f"res is a fit of another model ({len(fit.labels)} clients, {fit.theta.shape[1]} coefficients; this one "
             f"has {problem.M} and {problem.P}, or another network or weighting); use the model that was fitted"
         )
-    if not _same_weights(fit.network, problem.network):
+    if not _same_weights(one_network(fit.network, "rates"), problem.network):
         raise ValueError(
             "res is a fit over another network: its W differs from this model's; use the model that was fitted"
         )
