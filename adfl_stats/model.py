@@ -28,13 +28,13 @@ from adfl_stats.inference.results import Results
 from adfl_stats.losses import design_checks
 from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.families import Family, resolve_family
-from adfl_stats.losses.glm import GLM
-from adfl_stats.losses.robust_scale import robust_scale
+from adfl_stats.losses.glm import GLM, with_constants
 from adfl_stats.methods import ADFL, DFL, Method, Outcome
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
 from adfl_stats.theory.advice import Advice, advise_on
 from adfl_stats.theory.rates import Rates, rates_of
 from adfl_stats.trust import HETEROGENEITY, LEAST_FOR_SPREAD, has_known_dispersion, model_at
+from adfl_stats.trust.weights import trusted_by
 
 __all__ = ["DecentralizedGLM"]
 
@@ -54,9 +54,10 @@ class DecentralizedGLM:
         What each client holds.
     network : Network
         Who listens to whom; its labels must be the clients of the data, in any order.
-    family : str, statsmodels family instance or Huber
-        "gaussian", "binomial", "poisson", "gamma", "negativebinomial", "multinomial" or "huber", which is
-        ``Huber()``: linear regression that gross rows inside good clients cannot spoil.
+    family : str, statsmodels family instance, Family or Huber
+        "gaussian", "binomial", "poisson", "gamma", "inversegaussian", "negativebinomial", "multinomial" or "huber",
+        which is ``Huber()``: linear regression that gross rows inside good clients cannot spoil. Other links, and the
+        Tweedie family, by `adfl_stats.family` or as statsmodels instances.
     weighting : {"sample", "client", "random-effects"}
         Whether clients count by their rows (the limit of DFL is then the pooled estimate), once each, or, between the
         two, by the information that each has about the mean of clients that differ (random-effects weights, efficient
@@ -91,9 +92,7 @@ class DecentralizedGLM:
         with one_blas_thread():
             found = design_checks.survey(self.data)
             design_checks.check_design(self.data, found.gram)
-            if self.family.name == "huber" and self.family.par == 0.0:
-                sigma = robust_scale(self.data)
-                self.family = replace(self.family, par=self.family.tuning * sigma)
+            self.family = with_constants(self.family, self.data)
             design_checks.warn_of_clients(self.data, self.family, found.extremes)
             self._said = design_checks.warn_of_copies(self.data, found.hashes)
         self._extremes = found.extremes
@@ -352,6 +351,7 @@ def _gather(problem: Problem, name: str, outcome: Outcome, plan: Plan, said: lis
         spread=record.spread if record.differ else None,
         dispersion=record.dispersion,
     )
+    said = said + design_checks.warn_of_domain(data, family, params, trusted_by(steps.weights))
     llf, deviance = goodness(data, family, params, steps.weights, found.scale)
     trace = pd.concat([pd.DataFrame(run.trace).assign(run=k) for k, run in enumerate(outcome.runs)], ignore_index=True)
     return FitRecord(

@@ -154,7 +154,7 @@ def _curvatures(problem: Problem, shares: Array, points: Array, which: Mask) -> 
         same = waiting & (problem.glm.quadratic | (points == points[first]).all(axis=1))
         same[first] = True
         out[same] = 0.0
-        for clients, matrices in problem.glm.curvature(points[first]):
+        for clients, matrices in problem.glm.newton_curvature(points[first]):
             # A client whose curvature overflows either does not count, or its slope forbids the step.
             finite = np.where(np.isfinite(matrices), matrices, 0.0)
             out[same] += np.einsum("mr,mij->rij", shares[clients][:, same], finite, optimize=True)

@@ -33,7 +33,6 @@ from adfl_stats.engine.rounds import Plan, Run, iterate, safe_step
 from adfl_stats.engine.rounds_needed import rounds_to_limit
 from adfl_stats.errors import ConvergenceWarning
 from adfl_stats.losses.client_sums import linear_predictor
-from adfl_stats.losses.evaluation import curvature_matrices
 
 __all__ = [
     "Limits",
@@ -298,7 +297,7 @@ def curvature_products(
     by_matrix = outputs > 1 or problem.glm.p <= data.n_rows / M
     stacked = np.zeros((M, P, -(-P // 4) * 4)) if by_matrix else None
     mean, traces = np.zeros((totals.shape[1], P, P)), np.empty(M)
-    for clients, matrices in curvature_matrices(data, problem.glm.family, point):
+    for clients, matrices in problem.glm.newton_curvature(point):
         seen = matrices if full is None else full @ matrices
         mean += np.einsum("mr,mij->rij", totals[clients] / M, seen, optimize=True)
         traces[clients] = np.einsum("mii->m", seen)
@@ -310,7 +309,7 @@ def curvature_products(
     nothing, curvature = np.zeros(data.n_rows), np.empty(data.n_rows)
     for rows in row_blocks(data):
         eta = linear_predictor(data, problem.glm.family, point, rows)
-        curvature[rows] = problem.glm.family.curvature(eta, data.y[rows]) * data.weights_of(rows)
+        curvature[rows] = problem.glm.family.newton_curvature(eta, data.y[rows]) * data.weights_of(rows)
     products = _kernels.RowLoss(data.X, nothing, data.offsets, data.totals, 0, row_weights=curvature, metric=metric)
     return products, mean, traces
 

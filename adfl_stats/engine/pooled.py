@@ -58,7 +58,7 @@ def pooled_estimate(data: ClientData, family: Family, clients: Mask, start: Arra
             eta = linear_predictor(data, family, theta, rows)
             gradient += scaled(family.residual(eta, y), weight).reshape(len(y), -1).T @ X
             whole = Batch(slice(0, 1), rows, np.array([len(y)]))
-            hessian += weighted_curvature(whole, X, family.curvature(eta, y), weight)[0]
+            hessian += weighted_curvature(whole, X, family.newton_curvature(eta, y), weight)[0]
         return gradient.ravel(), hessian
 
     theta = _minimum(slopes, start, column_sizes(data, family))
@@ -77,7 +77,7 @@ def local_estimate(data: ClientData, family: Family, m: int, start: Array) -> Es
 
     def slopes(theta: Array) -> tuple[Array, Array]:
         found = client_moments(data, family, theta, m)
-        return total * found.gradient, total * found.hessian
+        return total * found.gradient, total * (found.hessian if family.convex else found.information)
 
     theta = _minimum(slopes, start, column_sizes(data, family, m))
     if theta is None:
@@ -86,7 +86,7 @@ def local_estimate(data: ClientData, family: Family, m: int, start: Array) -> Es
     for rows in data.blocks(m):
         residual = family.residual(linear_predictor(data, family, theta, rows), data.y[rows])
         squares += meat(data.X[rows], scaled(residual, data.weights_of(rows)))
-    return Estimate(theta, sandwich(slopes(theta)[1], squares)[1])
+    return Estimate(theta, sandwich(total * client_moments(data, family, theta, m).hessian, squares)[1])
 
 
 def _minimum(slopes: Slopes, theta: Array, size: Array) -> Array | None:
