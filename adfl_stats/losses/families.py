@@ -19,7 +19,7 @@ __all__ = ["FAMILY_NAMES", "Family", "Huber", "family", "resolve_family"]
 
 
 FAMILY_NAMES = family_names()
-_CHOICE = ", ".join(map(repr, FAMILY_NAMES))
+_CHOICE = f"{', '.join(map(repr, FAMILY_NAMES))}; other links by ad.family(name, link=...)"
 
 
 def family(name: str, link: Any = None, *, alpha: float | None = None, var_power: float | None = None) -> Family:
