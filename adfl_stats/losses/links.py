@@ -54,7 +54,7 @@ class PowerLink(Link):
         if a == 0.0:
             return np.ones_like(eta)
         if self.q == 0.0:
-            return exponential(a * eta)
+            return exponential(eta if a == 1.0 else a * eta)
         return np.asarray(eta if a == self.q else np.power(eta, a / self.q))
 
     def inverse(self, eta: Array) -> Array:

@@ -26,7 +26,7 @@ class PowerVariance(Family):
         information  s^2 mu^(2 - k - 2 q),
         curvature    s^2 ((2 - k - q) mu + (k + q - 1) y) mu^(1 - k - 2 q);
 
-    the loss is convex for all y >= 0 where 1 <= k + q <= 2 (McCullagh and Nelder, 1989, section 2.5).
+    the loss is convex for all y >= 0 where 1 <= k + q <= 2 (Wedderburn, 1976, Biometrika 63, 27-32).
     """
 
     @property
@@ -79,29 +79,30 @@ class PowerVariance(Family):
         return np.asarray(own / (2.0 - k) - y * other / (1.0 - k))
 
     def residual(self, eta: Array, y: Array) -> Array:
-        inside, q = self.inside(eta), self._link.q
+        inside, exponent = self.inside(eta), 1.0 - self.k - self._link.q
         # Multiplied out: a product of mu - y with a power of mu may be 0 times infinity.
-        share = self._link.power(inside, 2.0 - self.k - q) - y * self._link.power(inside, 1.0 - self.k - q)
-        return share / (q or 1.0)
+        observed = y * self._link.power(inside, exponent) if exponent else y
+        return _over(self._link.power(inside, exponent + 1.0) - observed, self._link.q)
 
     def curvature(self, eta: Array, y: Array) -> Array:
         inside, q = self.inside(eta), self._link.q
         slope = 2.0 - self.k - q
-        own = slope * self._link.power(inside, 2.0 - self.k - 2.0 * q) if slope else np.zeros_like(inside)
+        own = self._link.power(inside, 2.0 - self.k - 2.0 * q) if slope else np.zeros_like(inside)
         if slope != 1.0:
-            own = own + (1.0 - slope) * y * self._link.power(inside, 1.0 - self.k - 2.0 * q)
-        return own / (q or 1.0) ** 2
+            own = slope * own + (1.0 - slope) * y * self._link.power(inside, 1.0 - self.k - 2.0 * q)
+        return _over(own, q**2)
 
     def information(self, eta: Array) -> Array:
         q = self._link.q
-        return self._link.power(self.inside(eta), 2.0 - self.k - 2.0 * q) / (q or 1.0) ** 2
+        return _over(self._link.power(self.inside(eta), 2.0 - self.k - 2.0 * q), q**2)
 
     def curvature_bound(self, eta: Array, y: Array) -> Array:
-        power, mu = 2.0 - self.k - 2.0 * self._link.q, self.mean(eta)
+        bound, power = self.information(eta), 2.0 - self.k - 2.0 * self._link.q
+        if self.observed_curvature:
+            bound = np.maximum(bound, np.abs(self.curvature(eta, y)))
         # At the saturated fit, where there is one; no mean falls to nearly zero because one response is.
-        saturated = np.maximum(y, LEAST_SHARE * mu) if power < 0.0 else np.maximum(y, 0.0)
-        found = np.maximum(self.information(eta), np.abs(self.curvature(eta, y)))
-        return np.maximum(found, saturated**power / (self._link.q or 1.0) ** 2)
+        saturated = np.maximum(y, LEAST_SHARE * self.mean(eta) if power < 0.0 else 0.0)
+        return np.maximum(bound, _over(saturated**power, self._link.q**2))
 
     def dispersion_terms(self, eta: Array, y: Array) -> Array:
         mu = self.mean(eta)
@@ -119,6 +120,11 @@ class PowerVariance(Family):
 
     def _outside(self, y: Array) -> Mask:
         return y <= 0
+
+
+def _over(value: Array, q: float) -> Array:
+    """Return value / q; the logarithm, with q = 0, has the factor one."""
+    return value if q in (0.0, 1.0) else value / q
 
 
 @composed("gaussian", log=12)
@@ -227,6 +233,9 @@ class LogGamma(Gamma):
 
     def curvature(self, eta: Array, y: Array) -> Array:
         return y / self.mean(eta)
+
+    def curvature_bound(self, eta: Array, y: Array) -> Array:
+        return np.maximum(self.curvature(eta, y), 1.0)
 
 
 @composed("inversegaussian", log=15, inverse_squared=16)
