@@ -174,6 +174,21 @@ def test_the_default_fit_sets_a_bad_client_aside_and_keeps_the_others(name):
     assert np.isfinite(res.clients()["score"]).all()
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_the_oracle_is_the_pooled_fit_of_the_normal_clients(name):
+    """By Newton's method, or Fisher's scoring where the loss is not convex."""
+    X, y, _ = rows(name)
+    normal = CLIENT != 4
+    expected = sm.GLM(y[normal], X[normal], KINDS[name][0]).fit(tol=1e-14, maxiter=300, cov_type="HC0")
+    found = fitted(name).oracle([4], data=model(name).data)
+    assert_allclose(found.coefficients["oracle"], expected.params, rtol=1e-6)
+    assert_allclose(found.coefficients["oracle_se"], expected.bse, rtol=1e-6)
+    # A client alone: the one with the most rows of the others.
+    alone = CLIENT == 7
+    expected = sm.GLM(y[alone], X[alone], KINDS[name][0]).fit(tol=1e-14, maxiter=300)
+    assert_allclose(found.local.loc[7], expected.params, rtol=1e-6)
+
+
 # ------------------------------------------------------------------ domains
 
 
