@@ -30,7 +30,7 @@ from adfl_stats.inference.oracle import OracleComparison
 from adfl_stats.inference.results import Results
 from adfl_stats.inference.screening import Screening, screen
 from adfl_stats.inference.storage import load
-from adfl_stats.losses.families import Huber
+from adfl_stats.losses.families import Huber, family
 from adfl_stats.losses.penalties import Ridge
 from adfl_stats.methods import (
     ADFL,
@@ -96,6 +96,7 @@ __all__ = [
     "attacks",
     "check_network",
     "compare_starts",
+    "family",
     "load",
     "mallows",
     "networks",

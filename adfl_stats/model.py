@@ -29,15 +29,15 @@ from adfl_stats.inference.results import Results
 from adfl_stats.losses import design_checks
 from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.families import Family, resolve_family
-from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.glm import GLM, with_constants
 from adfl_stats.losses.penalties import Ridge
-from adfl_stats.losses.robust_scale import robust_scale
 from adfl_stats.methods import ADFL, Method, Outcome, check_needs
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.advice import Advice, advisable, advise_on
 from adfl_stats.theory.rates import Rates, rates_of
 from adfl_stats.trust import HETEROGENEITY, LEAST_FOR_SPREAD, has_known_dispersion, model_at
+from adfl_stats.trust.weights import trusted_by
 
 __all__ = ["DecentralizedGLM"]
 
@@ -58,9 +58,10 @@ class DecentralizedGLM:
     network : Network or NetworkSchedule
         Who listens to whom; its labels must be the clients of the data, in any order. A schedule, made by
         ``networks.schedule`` or ``networks.dropout``, changes with the round: fits on it run rounds.
-    family : str, statsmodels family instance or Huber
-        "gaussian", "binomial", "poisson", "gamma", "negativebinomial", "multinomial" or "huber", which is
-        ``Huber()``: linear regression that gross rows inside good clients cannot spoil.
+    family : str, statsmodels family instance, Family or Huber
+        "gaussian", "binomial", "poisson", "gamma", "inversegaussian", "negativebinomial", "multinomial" or "huber",
+        which is ``Huber()``: linear regression that gross rows inside good clients cannot spoil. Other links, and the
+        Tweedie family, by `adfl_stats.family` or as statsmodels instances.
     weighting : {"sample", "client", "random-effects"}
         Whether clients count by their rows (the limit of DFL is then the pooled estimate), once each, or, between the
         two, by the information that each has about the mean of clients that differ (random-effects weights, efficient
@@ -105,9 +106,7 @@ class DecentralizedGLM:
         with one_blas_thread():
             found = design_checks.survey(self.data)
             design_checks.check_design(self.data, found.gram)
-            if self.family.name == "huber" and self.family.par == 0.0:
-                sigma = robust_scale(self.data)
-                self.family = replace(self.family, par=self.family.tuning * sigma)
+            self.family = with_constants(self.family, self.data)
             design_checks.warn_of_clients(self.data, self.family, found.extremes)
             self._said = design_checks.warn_of_copies(self.data, found.hashes)
         self.penalty = self._penalty(penalty)
@@ -392,6 +391,7 @@ def _gather(problem: Problem, method: Method, outcome: Outcome, plan: Plan, said
         without = evaluate(data, family, judged, steps.totals)
         mirrors = gather_evidence(data, family, judged, steps.totals, without, smooth=smooth)
         evidence = replace(mirrors, shift=evidence.shift)
+    said = said + design_checks.warn_of_domain(data, family, params, trusted_by(steps.weights))
     llf, deviance = goodness(data, family, params, steps.weights, found.scale)
     trace = pd.concat([pd.DataFrame(run.trace).assign(run=k) for k, run in enumerate(outcome.runs)], ignore_index=True)
     return FitRecord(

@@ -22,6 +22,7 @@
 
 #include "rules.h"
 
+/* A family with a link; losses/families.py enters its classes under the same codes. */
 enum {
     ADFL_GAUSSIAN,
     ADFL_BINOMIAL,
@@ -29,7 +30,19 @@ enum {
     ADFL_GAMMA,
     ADFL_NEGATIVE_BINOMIAL,
     ADFL_MULTINOMIAL,
-    ADFL_HUBER
+    ADFL_HUBER,
+    /* the families above with other links */
+    ADFL_PROBIT,
+    ADFL_CLOGLOG,
+    ADFL_LOGLOG,
+    ADFL_POISSON_IDENTITY,
+    ADFL_POISSON_SQRT,
+    ADFL_GAUSSIAN_LOG,
+    ADFL_GAMMA_INVERSE,
+    ADFL_GAMMA_IDENTITY,
+    ADFL_INVERSE_GAUSSIAN_LOG,
+    ADFL_INVERSE_GAUSSIAN_SQUARED,
+    ADFL_TWEEDIE
 };
 
 typedef struct {

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -73,7 +74,7 @@ def _fit(options: argparse.Namespace) -> None:
     labels = frame[options.client].dropna().unique() if options.client in frame else None
     network = ad.Network.from_edges(options.edges, labels=labels)
     model = ad.DecentralizedGLM.from_formula(
-        options.formula, frame, options.client, network, options.family, missing=options.missing
+        options.formula, frame, options.client, network, _family(options), missing=options.missing
     )
     method = ad.DFL() if options.method == "dfl" else ad.ADFL(lam=options.lam, stages=options.stages, balance=True)
     res = model.fit(method, progress=sys.stderr.isatty())
@@ -86,6 +87,13 @@ def _fit(options: argparse.Namespace) -> None:
         res.save(options.save)
     if options.html:
         Path(options.html).write_text(res.summary().as_html(), encoding="utf-8")
+
+
+def _family(options: argparse.Namespace) -> Any:
+    """Return the family as the model takes it."""
+    if options.link is None and options.var_power is None:
+        return options.family
+    return ad.family(options.family, options.link, var_power=options.var_power)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -106,6 +114,8 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--client", required=True, help="the column that names the client")
     fit.add_argument("--edges", required=True, help="CSV with columns source, target[, weight]; target hears source")
     fit.add_argument("--family", default="gaussian", help="gaussian (default), binomial, poisson, ...")
+    fit.add_argument("--link", help="another link than the family's usual one, for example probit")
+    fit.add_argument("--var-power", type=float, help="the power of --family tweedie, between 1 and 2")
     fit.add_argument("--method", choices=("adfl", "dfl"), default="adfl")
     fit.add_argument("--lam", type=float, help="lambda of aDFL; by default chosen by cross-validation")
     fit.add_argument("--stages", type=int, default=3, help="stages of aDFL (default 3)")

@@ -145,7 +145,7 @@ def fixed_points(runs: Iteration, theta: Array, bound: Array | None = None) -> L
     refresh = runs.curvature is None
     for _ in range(MOST_STEPS):
         if refresh:
-            runs.linearise(_points(runs.problem, theta))
+            runs.linearise(_points(runs.problem, theta), expected=not runs.problem.glm.family.convex)
         change = runs.solve(move, inner)
         share, before = 1.0, farthest(np.abs(move).max(axis=2))
         while True:

@@ -100,9 +100,10 @@ class Iteration:
         other.step, other.passes, other._preconditioner = step, 0, None
         return other
 
-    def linearise(self, points: Array) -> Curvature:
-        """Take the clients' curvature at a common point (P,), or each at its own of points (M, P)."""
-        self.curvature, self._preconditioner = curvature_at(self.problem, points, self.metric, self.totals), None
+    def linearise(self, points: Array, *, expected: bool = False) -> Curvature:
+        """Take the clients' curvature, observed or expected, at a common point (P,), or each at its own (M, P)."""
+        self._preconditioner = None
+        self.curvature = curvature_at(self.problem, points, self.metric, self.totals, expected=expected)
         return self.curvature
 
     @property
@@ -175,7 +176,9 @@ def limit_preconditioner(problem: Problem, mean: Array) -> Callable[[Array], Arr
     return apply
 
 
-def curvature_at(problem: Problem, points: Array, metric: Array | None, totals: Array) -> Curvature:
+def curvature_at(
+    problem: Problem, points: Array, metric: Array | None, totals: Array, *, expected: bool = False
+) -> Curvature:
     """Return the clients' curvature at a common point (P,), or each at its own of points (M, P).
 
     Parameters
@@ -184,6 +187,8 @@ def curvature_at(problem: Problem, points: Array, metric: Array | None, totals: 
         The coordinates Q.
     totals : ndarray (M, R)
         The runs' total weights v_m.
+    expected : bool
+        Whether to take Fisher's information in the place of the curvature, as where losses are not convex.
     """
     M, P, data, family = problem.M, problem.P, problem.glm.data, problem.glm.family
     shares, nothing = totals / M, np.zeros((M, P))
@@ -195,7 +200,7 @@ def curvature_at(problem: Problem, points: Array, metric: Array | None, totals: 
     by_matrix = family.outputs > 1 or problem.glm.p <= data.n_rows / M
     stacked = np.zeros((M, P, -(-P // 4) * 4)) if by_matrix else None
     mean, traces = np.zeros((totals.shape[1], P, P)), np.empty(M)
-    for clients, matrices in problem.glm.curvature(points):
+    for clients, matrices in problem.glm.curvature(points, expected=expected):
         seen = matrices if metric is None else _in_metric(metric, matrices)
         mean += np.einsum("mr,mij->rij", shares[clients], seen, optimize=True)
         traces[clients] = np.einsum("mii->m", seen)
@@ -203,7 +208,7 @@ def curvature_at(problem: Problem, points: Array, metric: Array | None, totals: 
             stacked[clients, :, :P] = seen
     if stacked is not None:
         return Curvature(_kernels.GramLoss(stacked, nothing, metric is None), mean, traces)
-    return Curvature(_row_products(problem, points, metric), mean, traces)
+    return Curvature(_row_products(problem, points, metric, expected=expected), mean, traces)
 
 
 def _in_metric(metric: Array, matrices: Array) -> Array:
@@ -212,14 +217,15 @@ def _in_metric(metric: Array, matrices: Array) -> Array:
     return np.matmul(metric, matrices.reshape(C, P // p, p, P)).reshape(C, P, P)
 
 
-def _row_products(problem: Problem, points: Array, metric: Array | None) -> _kernels.Loss:
+def _row_products(problem: Problem, points: Array, metric: Array | None, *, expected: bool) -> _kernels.Loss:
     """Return products with the curvature by the rows: half the squared error without a response, rows weighted."""
     data, family, thetas = problem.glm.data, problem.glm.family, np.atleast_2d(points)
     curvature = np.empty(data.n_rows)
     for batch in batches(data, 1):
-        own = thetas if len(thetas) == 1 else thetas[batch.clients]
-        eta, rows = own_predictor(data, family, own, batch), batch.rows
-        curvature[rows] = family.curvature(eta, data.y[rows]) * data.weights_of(rows)
+        there = thetas if len(thetas) == 1 else thetas[batch.clients]
+        eta, rows = own_predictor(data, family, there, batch), batch.rows
+        own = family.information(eta) if expected else family.curvature(eta, data.y[rows])
+        curvature[rows] = own * data.weights_of(rows)
     return _kernels.RowLoss(
         data.X,
         np.zeros(data.n_rows),

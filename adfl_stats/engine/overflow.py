@@ -24,9 +24,9 @@ from adfl_stats.losses.glm import GLM
 __all__ = ["overflowing_clients"]
 
 
-# Covariates this many times the median client's make a closer look worth its price: under a log link, and else.
+# Covariates this many times the median client's make a closer look worth its price: for exponential losses, and else.
 LARGER_LOG, LARGER = 10.0, 1e3
-# An offset this far beyond the others' does so under a log link.
+# An offset this far beyond the others' does so where losses grow exponentially.
 LARGER_SHIFT = 30.0
 # Curvature this many times the median client's leaves little of the others' beside it.
 SWAMPING = 1e10
@@ -39,8 +39,8 @@ def overflowing_clients(problem: Problem, extremes: Extremes) -> Mask:
     nothing. The estimate is pooled over the rest.
     """
     vast = extremes.vast
-    doubtful = vast | extremes.beyond(LARGER_LOG if problem.glm.family.link == "log" else LARGER)
-    if problem.glm.family.link == "log":
+    doubtful = vast | extremes.beyond(LARGER_LOG if problem.glm.family.exponential else LARGER)
+    if problem.glm.family.exponential:
         doubtful |= extremes.shift > LARGER_SHIFT + np.median(extremes.shift)
     if not doubtful.any():
         return doubtful
@@ -60,7 +60,7 @@ def _swamping(data: ClientData, problem: Problem, doubtful: Mask) -> Mask:
     """Return the clients with numbers that are not finite, or far larger than the others', at an estimate."""
     usable = Problem(GLM(data, problem.glm.family), problem.topology, threads=problem.threads)
     theta = np.zeros(problem.P)
-    if problem.glm.family.link == "log" and not doubtful.all():
+    if problem.glm.starts_at_mean and not doubtful.all():
         theta = np.median(usable.objective.start()[~doubtful], axis=0)
         theta = weighted_solution(usable, np.where(doubtful, 0.0, usable.sizes), theta)
     finite, sizes = _numbers(data, problem.glm.family, theta)

@@ -83,7 +83,7 @@ class _OwnEquations:
         return self.glm.gradients(theta[:, None])[:, 0]
 
     def curvatures(self, points: Array, which: Mask) -> Array:
-        return np.concatenate([matrices[which[clients]] for clients, matrices in self.glm.curvature(points)])
+        return np.concatenate([matrices[which[clients]] for clients, matrices in self.glm.newton_curvature(points)])
 
 
 def _own_estimates(glm: GLM, start: Array) -> list[Estimate | None]:
@@ -91,7 +91,7 @@ def _own_estimates(glm: GLM, start: Array) -> list[Estimate | None]:
     data, family, equations = glm.data, glm.family, _OwnEquations(glm)
     M, P = glm.M, glm.P
     found = solve(equations, np.tile(start, (M, 1)))
-    curvature = equations.curvatures(found.theta, np.ones(M, dtype=bool))
+    curvature = np.concatenate([matrices for _, matrices in glm.curvature(found.theta)])
     roots, ranks = roots_of_inverses(curvature * data.totals[:, None, None])
     meats = np.zeros((M, P, P))
     for batch in batches(data, P):

@@ -11,7 +11,7 @@ import numpy as np
 
 from adfl_stats._types import Array
 from adfl_stats.engine.rules import RULES
-from adfl_stats.losses.families import FAMILY_NAMES, Family
+from adfl_stats.losses.families import Family
 
 __all__ = ["GramLoss", "Mixing", "RowLoss", "combine", "gradient", "halo_round", "rounds"]
 
@@ -126,7 +126,7 @@ class RowLoss:
         ridge: Array | None = None,
     ) -> None:
         self.X, self.y, self.offsets, self.totals = X, y, offsets, totals
-        self.family, self.outputs = Family(FAMILY_NAMES[family], par, outputs), outputs
+        self.family, self.outputs = Family.of_code(family, par, outputs), outputs
         self.shift, self.row_weights, self.metric, self.ridge = shift, row_weights, metric, ridge
         self.n_clients, self.n_columns = len(offsets) - 1, X.shape[1]
 

@@ -93,8 +93,7 @@ class Prediction:
         eta = eta[:, 0]
         se, df = inference.standard_errors(X), inference.df(X)
         mean = fit.family.mean(eta)
-        slope = {"identity": np.ones_like(mean), "logit": mean * (1.0 - mean), "log": mean}[fit.family.link]
-        se_mean = pd.Series(se * slope, index=index)
+        se_mean = pd.Series(se * np.abs(fit.family.mean_slope(eta)), index=index)
         return cls(pd.Series(mean, index=index, name="mean"), se_mean, eta, se, df, fit)
 
     @classmethod
@@ -126,9 +125,10 @@ class Prediction:
         if isinstance(self.predicted_mean, pd.DataFrame):
             return self._class_frame(reach)
         frame = pd.DataFrame({"mean": self.predicted_mean, "mean_se": self.se_mean})
-        for name, sign in (("mean_ci_lower", -1.0), ("mean_ci_upper", 1.0)):
-            frame[name] = self.fit.family.mean(self.linear + sign * reach * self.se_linear)
-        if self.fit.family.name == "gaussian":
+        ends = [self.fit.family.mean(self.linear + sign * reach * self.se_linear) for sign in (-1.0, 1.0)]
+        # Some links decrease.
+        frame["mean_ci_lower"], frame["mean_ci_upper"] = np.minimum(*ends), np.maximum(*ends)
+        if self.fit.family.quadratic:
             spread = np.sqrt(self.se_linear**2 + self.fit.evaluation.scale)
             for name, sign in (("obs_ci_lower", -1.0), ("obs_ci_upper", 1.0)):
                 frame[name] = self.linear + sign * reach * spread

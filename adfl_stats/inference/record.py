@@ -146,13 +146,13 @@ def goodness(data: ClientData, family: Family, params: Array, weights: Array, sc
             llf += float(weight @ np.log(mu[np.arange(len(y)), y.astype(int)]))
             continue
         deviance += float(known.deviance(y, mu, var_weights=weight))
-        if family.name == "gaussian":
+        if family.quadratic:
             llf += 0.5 * float(np.log(weight).sum())
         else:
             llf += float(known.loglike(y, mu, var_weights=weight, scale=scale))
     if family.name == "multinomial":
         return llf, -2.0 * llf
-    if family.name == "gaussian":
+    if family.quadratic:
         count = float(data.sizes[trusted].sum())
         # Logs apart: the ratio of a deviance that is all rounding may underflow to zero.
         spread = np.log(deviance) - np.log(count) if deviance > 0 else -np.inf

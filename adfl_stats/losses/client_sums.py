@@ -144,6 +144,9 @@ def meat(X: Array, residual: Array) -> Array:
 def weighted_curvature(batch: Batch, X: Array, curvature: Array, weight: Array) -> Array:
     """Return each client's sum over rows of weight times curvature times xx', (C, P, P)."""
     if curvature.ndim == 1:
+        if curvature.min(initial=0.0) < 0.0:
+            # A loss that is not convex.
+            return batch.cross(X * (curvature * weight)[:, None], X)
         root = X * np.sqrt(curvature * weight)[:, None]
         return batch.cross(root, root)
     p, q = X.shape[1], curvature.shape[1]

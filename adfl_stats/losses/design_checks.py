@@ -20,6 +20,7 @@ from adfl_stats.data.batches import Batch, batches, row_blocks, row_clients, who
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.data.copies import RowHashes, copied_clients, overlapping_clients
 from adfl_stats.errors import ConditionWarning
+from adfl_stats.losses.client_sums import linear_predictor
 from adfl_stats.losses.families import Family
 
 __all__ = ["Extremes", "Survey", "check_design", "separated_clients", "survey", "warn_of_clients", "warn_of_copies"]
@@ -191,6 +192,26 @@ def warn_of_copies(data: ClientData, hashes: RowHashes) -> list[str]:
     for message in said:
         warnings.warn(message, ConditionWarning, stacklevel=3)
     return said
+
+
+def warn_of_domain(data: ClientData, family: Family, theta: Array, trusted: Mask) -> list[str]:
+    """Warn of trusted clients' rows whose linear predictor at theta the link does not allow; return what was said."""
+    if not family.positive_predictor:
+        return []
+    counts = np.zeros(data.n_clients)
+    for batch in batches(data, 1):
+        beyond = linear_predictor(data, family, theta, batch.rows) < family.par
+        counts[batch.clients] += batch.sums(beyond.astype(np.float64))
+    counts[~trusted] = 0.0
+    if not counts.any():
+        return []
+    said = (
+        f"at the estimate {counts.sum():.0f} row(s) have a linear predictor that family {family.name!r} with the link "
+        f"{family.link!r} does not allow (it must be positive); clients {listing(data.labels[counts > 0])}. Their "
+        "loss goes on along its tangent, and standard errors do not hold. Use the link 'log', or look at these rows"
+    )
+    warnings.warn(said, ConditionWarning, stacklevel=4)
+    return [said]
 
 
 def separated_clients(data: ClientData, among: Mask) -> list[Any]:

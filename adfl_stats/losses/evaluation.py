@@ -181,7 +181,9 @@ def client_tails(data: ClientData, family: Family, theta: Array, gradients: Arra
         for j in range(family.outputs):
             apart -= 2.0 * residual[:, j] * np.einsum("ij,ij->i", X, along[client, j])
         np.maximum(apart, 0.0, out=apart)
-        curvature = np.maximum(_largest(family.curvature(eta, y)) * squared, most[client])
+        own = _largest(family.curvature(eta, y)) * squared
+        # Where a loss is not convex, the norms of the two matrices add up.
+        curvature = np.maximum(own, most[client] - np.minimum(own, 0.0))
         lipschitz = family.curvature_bound(eta, y) * squared
         weight = data.weights_of(rows)
         # A column in an odd unit may overflow an eighth power; its moment is then infinite.
@@ -261,7 +263,7 @@ def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) ->
     """
     if family.estimates_scale:
         # Data without noise: what rounding leaves of their residuals must not be weighed against itself.
-        least = max(rounding_variance(data) if family.link == "identity" else ROUNDING**2, np.finfo(float).tiny)
+        least = max(rounding_variance(data) if family.additive else ROUNDING**2, np.finfo(float).tiny)
     else:
         # Where the dispersion should be one, more of it (overdispersed counts, weights of any scale) is allowed for.
         least = 1.0

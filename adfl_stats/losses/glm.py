@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -15,10 +16,16 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import column_sizes, linear_predictors, weighted_curvature
 from adfl_stats.losses.evaluation import curvature_and_meat, curvature_matrices
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.links import LINKS
 from adfl_stats.losses.penalties import Ridge
-from adfl_stats.losses.robust_scale import robust_regression
+from adfl_stats.losses.robust_scale import robust_regression, robust_scale
 
-__all__ = ["GLM"]
+__all__ = ["GLM", "typical_mean", "with_constants"]
+
+# Means this many times the typical client's are taken for zero, where a link is not defined.
+LEAST_MEAN = 1e-4
+# A client starts with at least this share of the typical mean: near zero the Gaussian loss with a log link is flat.
+LEAST_START = 0.1
 
 
 class GLM:
@@ -74,7 +81,7 @@ class GLM:
     @property
     def quadratic(self) -> bool:
         """Whether the curvature is the same everywhere."""
-        return self.family.name == "gaussian"
+        return self.family.quadratic
 
     @property
     def names(self) -> list[str]:
@@ -132,12 +139,12 @@ class GLM:
     def weighted_curvatures(self, theta: Array, shares: Array) -> Array:
         """Return sum_m shares_mr H_m(theta) at theta (P,) for R sets of shares (M, R), as (R, P, P).
 
-        A client whose curvature overflows adds nothing: it has no share, or its gradient tells.
+        H_m is the curvature by which equations are solved, see `newton_curvature`. A client whose curvature overflows adds nothing: it has no share, or its gradient tells.
         """
         if shares.shape[1] == 1 and self.gram() is None:
             return self._pooled_curvature(theta, shares[:, 0])[None]
         out = np.zeros((shares.shape[1], self.P, self.P))
-        for clients, matrices in self.curvature(theta):
+        for clients, matrices in self.newton_curvature(theta):
             some = shares[clients].any(axis=1)
             own = matrices if some.all() else matrices[some]
             finite = np.where(np.isfinite(own), own, 0.0)
@@ -155,10 +162,17 @@ class GLM:
             rows = batch.rows if share.all() else batch.rows.start + np.flatnonzero(share)
             eta, weight = linear_predictors(data, self.family, theta[None], rows)[0], share[share != 0.0]
             pool = Batch(slice(0, 1), slice(0, len(weight)), np.array([len(weight)]))
-            curvature = self.family.curvature(eta, data.y[rows])
+            curvature = self.family.newton_curvature(eta, data.y[rows])
             found = weighted_curvature(pool, data.X[rows], curvature, weight * data.weights_of(rows))[0]
             out += np.where(np.isfinite(found), found, 0.0)
         return out if self.ridge is None else out + shares.sum() * np.diag(self.ridge)
+
+    def newton_curvature(self, theta: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield some clients and the curvature by which equations are solved: Fisher's where losses are not convex.
+
+        At theta (P,), or at each client's own of theta (M, P).
+        """
+        return self.curvature(theta, expected=not self.family.convex)
 
     def curvature_bounds(self, theta: Array) -> Iterator[tuple[slice, Array]]:
         """Yield some clients and a bound on their curvature along a run from theta (P,), (C, p, p)."""
@@ -178,14 +192,23 @@ class GLM:
         _kernels.gradient(self.loss(), state, out, threads)
         return out
 
+    @property
+    def starts_at_mean(self) -> bool:
+        """Whether `start` depends on the responses' means."""
+        return self.family.link == "log" or self.family.positive_predictor
+
     def start(self) -> Array:
-        """Return where a method begins that is not told otherwise: zero, or for a log link with a
-        constant column the client's own log mean, so that counts in the thousands need no long way.
-        For Huber's loss it is the robust regression behind its scale: far from the minimum the slope
-        is bounded, and steps from zero would be many.
-        """  # noqa: D205
+        """Return where a method begins that is not told otherwise.
+
+        Zero; for a log link with a constant column the client's own log mean, so that counts in the thousands
+        need no long way; for a link that wants a positive linear predictor the typical client's mean, in all rows if
+        the columns allow. For Huber's loss it is the robust regression behind its scale: far from the minimum the
+        slope is bounded, and steps from zero would be many.
+        """
         if self.family.name == "huber":
             return np.tile(self._robust_estimate, (self.M, 1))
+        if self.family.positive_predictor:
+            return np.tile(self._constant_predictor, (self.M, 1))
         theta = np.zeros((self.M, self.P))
         constant = self.constant_column
         if self.family.link == "log" and constant is not None:
@@ -248,6 +271,22 @@ class GLM:
         found = self.constant_column
         return [] if found is None else [found[0] + self.p * j for j in range(self.family.outputs)]
 
+    @cached_property
+    def _constant_predictor(self) -> Array:
+        """Coefficients (P,) that give every row the typical mean, or as nearly as least squares can."""
+        data, constant = self.data, self.constant_column
+        target = float(LINKS[self.family.link].of_mean(typical_mean(data)))
+        if constant is not None:
+            theta = np.zeros(self.P)
+            theta[constant[0]] = (target - (0.0 if data.shift is None else float(np.mean(data.shift)))) / constant[1]
+            return theta
+        gram, moment = np.zeros((self.p, self.p)), np.zeros(self.p)
+        for rows in row_blocks(data):
+            X = data.X[rows][data.counted[row_clients(data, rows)]]
+            gram += X.T @ X
+            moment += X.sum(axis=0)
+        return np.asarray(target * np.linalg.lstsq(gram, moment)[0])
+
     def _log_means(self) -> Array:
         data = self.data
         events, exposure = np.zeros(self.M), np.zeros(self.M)
@@ -256,8 +295,36 @@ class GLM:
             events[batch.clients] += batch.sums(weight * data.y[batch.rows])
             rate = weight if data.shift is None else weight * np.exp(data.shift[batch.rows])
             exposure[batch.clients] += batch.sums(rate)
-        # Half an event keeps the logarithm of an eventless client finite.
-        return np.log(np.maximum(events, 0.5) / exposure)
+        # Half an event keeps the logarithm of an eventless client finite; of measurements there is no half.
+        measured = self.family.name in ("gaussian", "inversegaussian", "tweedie")
+        least = LEAST_START * typical_mean(data) * exposure if measured else 0.5
+        return np.log(np.maximum(events, least) / exposure)
+
+
+def with_constants(family: Family, data: ClientData) -> Family:
+    """Return the family with the constants that it takes from the data before a fit.
+
+    These are Huber's k, and the least linear predictor of links that want a positive one: that of a mean
+    `LEAST_MEAN` times the typical one, or as many times larger where the link decreases.
+    """
+    if family.par:
+        return family
+    if family.name == "huber":
+        return replace(family, par=family.tuning * robust_scale(data))
+    if not family.positive_predictor:
+        return family
+    link, typical = LINKS[family.link], typical_mean(data)
+    return replace(family, par=float(min(link.of_mean(LEAST_MEAN * typical), link.of_mean(typical / LEAST_MEAN))))
+
+
+def typical_mean(data: ClientData) -> float:
+    """Return the median over clients of their mean response, or the mean over all where that is not positive."""
+    sums = np.zeros(data.n_clients)
+    for batch in batches(data, 1):
+        sums[batch.clients] += batch.sums(data.weights_of(batch.rows) * data.y[batch.rows])
+    means = (sums / data.totals)[data.counted]
+    middle = float(np.median(means))
+    return middle if middle > 0.0 else max(float(means.mean()), np.finfo(float).tiny)
 
 
 def _on_diagonal(matrices: Array, values: Array | None) -> Array:

@@ -161,7 +161,8 @@ class _Scores:
         self.problem = problem
         self.roots = np.empty((problem.M, problem.P, problem.P))
         # With Huber's loss the observed curvature of a client far from the others is zero, and so would its score be.
-        for clients, matrices in problem.glm.curvature(point, expected=problem.glm.family.name == "huber"):
+        family = problem.glm.family
+        for clients, matrices in problem.glm.curvature(point, expected=family.name == "huber" or not family.convex):
             self.roots[clients] = roots_of_inverses(matrices)[0] * np.sqrt(problem.glm.data.totals[clients, None, None])
 
     @np.errstate(over="ignore", invalid="ignore")

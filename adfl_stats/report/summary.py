@@ -67,7 +67,7 @@ def _header(res: Results) -> SimpleTable:
     left = [
         ("Dep. variable:", _short([_response_name(res)], 19)[0]),
         ("Method:", fit.method),
-        ("Family (link):", f"{fit.family.name} ({fit.family.link})"),
+        ("Family (link):", f"{fit.family.label} ({fit.family.link})"),
         ("Start:", str(fit.details.get("start", ""))),
         ("Step:", f"{fit.step:.3g}"),
         ("Passes to limit:" if fit.solver == "limit" else "Rounds (total):", f"{fit.rounds} ({fit.total_rounds})"),

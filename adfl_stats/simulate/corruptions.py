@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy import special, stats
+from scipy import stats
 
 from adfl_stats._arguments import one_of
 from adfl_stats._types import Array
+from adfl_stats.losses.families import Family
 
 __all__ = ["CORRUPTIONS", "ClientDraw", "corrupt", "corruption_kinds", "respond"]
 
@@ -29,7 +30,8 @@ class ClientDraw:
     """What a named corruption may see of one abnormal client: its clean rows and how they arose.
 
     `shocks` are the random numbers that made `y` from the linear predictor, `noise` is the standard deviation
-    of Gaussian errors, and `intercept` says that the first column of `X` is constant.
+    of Gaussian errors, and `intercept` says that the first column of `X` is constant. An empty `link` is the family's
+    usual one.
     """
 
     X: Array
@@ -39,29 +41,42 @@ class ClientDraw:
     family: str
     noise: float
     intercept: bool
+    link: str = ""
 
     def respond(self, theta: Array) -> Array:
         """Return the responses the client would have had under `theta`, from the same random numbers."""
-        return respond(self.family, self.X @ theta, self.shocks, self.noise)
+        return respond(self.family, self.X @ theta, self.shocks, self.noise, self.link)
 
 
-def respond(family: str, eta: Array, shocks: Array, noise: float) -> Array:
+def respond(family: str, eta: Array, shocks: Array, noise: float, link: str = "") -> Array:
     """Turn linear predictors into responses, by inversion, so that row i uses shock i and no other.
 
     A generator's own Poisson draws consume a varying number of random numbers, and one client's parameter
     would then change the responses of the clients after it.
     """
+    mean = Family(family, link=link).mean(_checked(family, eta, link))
     if family == "gaussian":
-        return eta + noise * shocks
+        return mean + noise * shocks
     if family == "binomial":
-        return (shocks < special.expit(eta)).astype(np.float64)
-    if eta.max() > _MOST_LOG_MEAN:
+        return (shocks < mean).astype(np.float64)
+    # The quantile at a shock of exactly zero is -1 by scipy's convention.
+    return np.maximum(stats.poisson.ppf(shocks, mean), 0.0)
+
+
+def _checked(family: str, eta: Array, link: str) -> Array:
+    """Return eta, refused where a Poisson mean would overflow or not be positive."""
+    logarithm = link in ("", "log")
+    if family == "poisson" and logarithm and eta.max() > _MOST_LOG_MEAN:
         raise ValueError(
             f"theta0 gives log means of up to {eta.max():.3g} in a Poisson design; "
             f"make it smaller, so that they stay below {_MOST_LOG_MEAN:g}"
         )
-    # The quantile at a shock of exactly zero is -1 by scipy's convention.
-    return np.maximum(stats.poisson.ppf(shocks, np.exp(eta)), 0.0)
+    if family == "poisson" and not logarithm and eta.min() <= 0.0:
+        raise ValueError(
+            f"theta0 gives linear predictors down to {eta.min():.3g} in a Poisson design with the link {link!r}, "
+            "which wants positive ones; use intercept=True and a theta0 with a larger constant"
+        )
+    return eta
 
 
 def _bit_flip(draw: ClientDraw, rng: np.random.Generator) -> tuple[Array, Array]:

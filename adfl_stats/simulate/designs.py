@@ -19,6 +19,7 @@ from scipy import special
 
 from adfl_stats._arguments import in_interval, listing, one_of, whole_number
 from adfl_stats._types import Array, Ints, Mask
+from adfl_stats.losses.families import family as make_family
 from adfl_stats.simulate.corruptions import CORRUPTIONS, ClientDraw, Kind, corrupt, corruption_kinds, respond
 
 __all__ = ["CORRUPTIONS", "ClientDraw", "Simulation", "glm_design", "hospitals", "paper_linear"]
@@ -148,18 +149,19 @@ def _assemble(
     *,
     noise: float = 1.0,
     intercept: bool = False,
+    link: str = "",
     **words: Any,
 ) -> Simulation:
     """Draw the responses and corrupt the chosen clients in place; `words` holds the labels and names."""
     N, M = len(X), len(sizes)
     shocks = streams.response.standard_normal(N) if family == "gaussian" else streams.response.random(N)
-    y = respond(family, X @ theta0, shocks, noise)
+    y = respond(family, X @ theta0, shocks, noise, link)
     stop = np.cumsum(sizes)
     # One generator per client: what happens to one does not depend on which others are abnormal.
     rngs = streams.corruption.spawn(M) if chosen.size else []
     for turn, m in enumerate(chosen):
         rows = slice(stop[m] - sizes[m], stop[m])
-        draw = ClientDraw(X[rows], y[rows], shocks[rows], theta0, family, noise, intercept)
+        draw = ClientDraw(X[rows], y[rows], shocks[rows], theta0, family, noise, intercept, link)
         X[rows], y[rows] = corrupt(kinds[turn % len(kinds)], draw, rngs[m])
     abnormal = np.zeros(M, dtype=np.bool_)
     abnormal[chosen] = True
@@ -211,6 +213,7 @@ def glm_design(
     intercept: bool = False,
     theta0: ArrayLike | None = None,
     noise: float = 1.0,
+    link: str | None = None,
     seed: int | np.random.Generator,
 ) -> Simulation:
     """Simulate the linear design of the paper's "Simulation Experiments on Synthetic Data" or its GLM kin.
@@ -246,6 +249,9 @@ def glm_design(
         standard deviation 1 and 0.5, whatever p.
     noise : float
         Standard deviation of the Gaussian errors.
+    link : str, optional
+        Another link than the family's usual one, as in `adfl_stats.family`. Poisson designs with "identity" or "sqrt"
+        want a `theta0` with positive linear predictors.
     seed : int or numpy.random.Generator
         A generator is asked for children by ``spawn``, so a second call with it gives new data.
 
@@ -266,7 +272,7 @@ def glm_design(
     noise = in_interval(noise, "noise", 0.0, np.inf, open_high=True)
     if family != "gaussian" and noise != 1.0:
         raise ValueError(f"noise is {noise:g}, but the {family} family has no noise scale; leave it at 1")
-    truth = _truth(theta0, family, p, bool(intercept))
+    truth, composed = _truth(theta0, family, p, bool(intercept)), make_family(family, link)
     streams = _streams(seed)
     sizes = _client_sizes(n, M, streams.sizes)
     chosen = _abnormal_clients(abnormal, M, streams.choice)
@@ -275,7 +281,7 @@ def glm_design(
     names = [f"x{j}" for j in range(1, p + 1)]
     if intercept:
         X, names = np.column_stack([np.ones(len(X)), X]), ["const", *names]
-    words = {"names": names, "labels": np.arange(M)}
+    words: dict[str, Any] = {"names": names, "labels": np.arange(M), "link": composed.link}
     return _assemble(X, sizes, truth, family, chosen, kinds, streams, noise=noise, intercept=bool(intercept), **words)
 
 

@@ -248,7 +248,7 @@ def _null(problem: Problem, summaries: Summaries, normal: Mask) -> Null:
     data, family = problem.glm.data, problem.glm.family
     least = 0.0 if family.estimates_scale else 1.0
     floor = 0.0
-    if family.link == "identity":
+    if family.additive:
         floor = rounding_variance(data)
     return calibrate(summaries, normal, known=has_known_dispersion(data, family), least=least, floor=floor)
 

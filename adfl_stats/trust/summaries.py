@@ -111,7 +111,7 @@ def summarise(data: ClientData, family: Family, theta: Array, counted: Mask | No
         own = np.tile(theta, (len(sizes), 1))
         if not known:
             own += _shortened(roots, scores, total, family)
-            if family.link != "identity":
+            if not family.linear:
                 own = _own_estimates(data, family, own, pieces)
         rows = _rows(data, family, own, pieces, roots, meats=not known)
         spare = np.where(lost, 0.0, sizes - (0 if known else ranks))
@@ -135,7 +135,7 @@ def summarise(data: ClientData, family: Family, theta: Array, counted: Mask | No
             "residuals": sums.dispersion,
             "dispersions": dispersion,
             "expected_peaks": rows["expected"],
-            "own_peaks": rows["own"] if family.link == "identity" else rows["expected"] / np.square(short),
+            "own_peaks": rows["own"] if family.linear else rows["expected"] / np.square(short),
             "peaks": rows["peaks"],
         }.items():
             parts.setdefault(name, []).append(value)
@@ -145,7 +145,7 @@ def summarise(data: ClientData, family: Family, theta: Array, counted: Mask | No
 
 def _shortened(roots: Array, scores: Array, total: Array, family: Family) -> Array:
     """Return the scoring steps (C, P), no longer than the linear predictor can bear where the link is not linear."""
-    if family.link != "identity":
+    if not family.linear:
         length = np.sqrt(np.square(scores).sum(axis=(1, 2)) / total)
         scores = scores / np.maximum(length / LONGEST_STEP, 1.0)[:, None, None]
     return np.asarray((roots @ scores.transpose(0, 2, 1))[:, :, 0])

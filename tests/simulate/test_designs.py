@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 
+from adfl_stats.losses.family import supported_links
 from adfl_stats.simulate.designs import CORRUPTIONS, Simulation, glm_design, hospitals, paper_linear
 
 # Five standard errors: with some hundred comparisons, a correct design fails about once in 10^4 seeds.
@@ -460,3 +461,29 @@ def test_messages_of_hospitals():
         hospitals(1, M=10, abnormal=5)
     with pytest.raises(TypeError, match=r"abnormal must be a whole number, got 0.2"):
         hospitals(1, abnormal=0.2)
+
+
+@pytest.mark.parametrize(
+    ("family", "link", "theta0", "mean"),
+    [
+        ("binomial", "probit", [0.2, 0.5], special.ndtr),
+        ("binomial", "cloglog", [-0.5, 0.5], lambda eta: -np.expm1(-np.exp(eta))),
+        ("poisson", "sqrt", [9.0, 0.5], np.square),
+        ("gaussian", "log", [0.5, 0.5], np.exp),
+    ],
+)
+def test_responses_follow_the_link(family, link, theta0, mean):
+    words = {"M": 20, "n": 2000, "p": 1, "intercept": True, "theta0": theta0, "seed": 5}
+    sim = glm_design(family, link=link, **words)
+    expected = mean(sim.X @ sim.theta0)
+    error = np.std(sim.y - expected) / np.sqrt(len(sim.y))
+    assert abs(np.mean(sim.y - expected)) < 4.0 * error
+    assert abs(np.mean((sim.y - expected) * sim.X[:, 1])) < 5.0 * error
+    usual = glm_design(family, **words)
+    assert not np.array_equal(sim.y, usual.y)
+    assert_array_equal(usual.y, glm_design(family, link=supported_links(family)[0], **words).y)
+
+
+def test_poisson_designs_refuse_means_that_are_not_positive():
+    with pytest.raises(ValueError, match="with the link 'identity', which wants positive ones; use intercept=True"):
+        glm_design("poisson", 5, 20, 2, link="identity", seed=1)
