@@ -139,7 +139,8 @@ class GLM:
     def weighted_curvatures(self, theta: Array, shares: Array) -> Array:
         """Return sum_m shares_mr H_m(theta) at theta (P,) for R sets of shares (M, R), as (R, P, P).
 
-        H_m is the curvature by which equations are solved, see `newton_curvature`. A client whose curvature overflows adds nothing: it has no share, or its gradient tells.
+        H_m is the curvature by which equations are solved, see `newton_curvature`. A client whose curvature overflows
+        adds nothing: it has no share, or its gradient tells.
         """
         if shares.shape[1] == 1 and self.gram() is None:
             return self._pooled_curvature(theta, shares[:, 0])[None]
