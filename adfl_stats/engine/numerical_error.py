@@ -81,10 +81,15 @@ def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
     return Yardstick(bread, np.sqrt(np.diag(covariance)))
 
 
-def numerical_error(problem: Problem, theta: Array, totals: Array, unit: Yardstick) -> NumericalError:
-    """Measure theta (M, P) against the estimating equation sum_m v_m grad L_m = 0."""
+def numerical_error(
+    problem: Problem, theta: Array, totals: Array, unit: Yardstick, gradients: Array | None = None
+) -> NumericalError:
+    """Measure theta (M, P) against the estimating equation sum_m v_m grad L_m = 0.
+
+    `gradients` (M, P) are those at the mean of theta, where they are known.
+    """
     centre = theta.mean(axis=0)
-    slope = problem.common_gradients(centre[None])[:, 0]
+    slope = problem.common_gradients(centre[None])[:, 0] if gradients is None else gradients
     newton = unit.inverse @ (totals @ slope) / problem.M
     return NumericalError(float(np.max(np.abs(newton) / floored(unit.se, centre))), consensus_error(theta, unit.se))
 

@@ -1,4 +1,4 @@
-"""What a fit keeps of its model of clients, without the data: verdicts, deviations, spread, effects."""
+"""What a fit keeps of its model of clients, without the data: score statistics, spread, deviations, effects."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from scipy import stats
 
 from adfl_stats._algebra import inverse, stacked_cholesky
 from adfl_stats._types import Array, Ints, Mask
-from adfl_stats.data.batches import MATRIX_ENTRIES
+from adfl_stats.data.batches import client_chunks
 from adfl_stats.inference.clustered import LEAST_VARIANCE
 from adfl_stats.trust.client_model import ClientModel
 from adfl_stats.trust.null import Null
 from adfl_stats.trust.summaries import Summaries
 
-__all__ = ["ClientRecord", "record_clients"]
+__all__ = ["ClientEffects", "ClientRecord", "client_effects", "record_clients"]
 
 
 # Fewer normal clients do not show what they vary like; degrees of freedom, beyond 4, that their tails may have at most.
@@ -58,11 +58,6 @@ class ClientRecord:
         above one.
     cochran : list of float
         Cochran's Q of the normal clients over all coefficients, its degrees of freedom, and its p-value.
-    deviations, errors : ndarray (M, P)
-        One scoring step from the estimate to the client's own, and its standard errors (sampling alone); NaN where the
-        client does not know all coefficients.
-    effects, effect_errors : ndarray (M, P)
-        The deviations shrunk by T (empirical Bayes), and their standard errors; zero where clients do not differ.
     """
 
     spread_kind: str
@@ -81,10 +76,6 @@ class ClientRecord:
     df: Array
     p_values: Array
     cochran: list[float]
-    deviations: Array
-    errors: Array
-    effects: Array
-    effect_errors: Array
 
     WORDS: ClassVar = ("spread_kind", "components", "candidates", "cochran", "dispersion", "prior", "kurtosis")
 
@@ -100,6 +91,25 @@ class ClientRecord:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays, for a file."""
         return {part.name: getattr(self, part.name) for part in fields(self) if part.name not in self.WORDS}
+
+
+@dataclass(frozen=True, eq=False)
+class ClientEffects:
+    """Where each client stands.
+
+    Attributes
+    ----------
+    deviations, errors : ndarray (M, P)
+        One scoring step from the estimate to the client's own, and its standard errors (sampling alone); NaN where the
+        client does not know all coefficients.
+    effects, effect_errors : ndarray (M, P)
+        The deviations shrunk by T (empirical Bayes), and their standard errors; zero where clients do not differ.
+    """
+
+    deviations: Array
+    errors: Array
+    effects: Array
+    effect_errors: Array
 
 
 def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: bool, smooth: bool) -> ClientRecord:
@@ -129,12 +139,6 @@ def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: boo
     with np.errstate(divide="ignore", invalid="ignore"):
         p_values = stats.f.sf(statistics / np.maximum(ranks, 1) / (1.0 - 2.0 / df), np.maximum(ranks, 1), df)
     noise, noisy = _noise(summaries, null, known=known)
-    full = summaries.ranks == P
-    deviations, errors = np.full((M, P), np.nan), np.full((M, P), np.nan)
-    deviations[full] = np.linalg.solve(summaries.factors[full], summaries.scores[full][:, :, None])[:, :, 0]
-    effects, effect_errors = np.zeros((M, P)), np.zeros((M, P))
-    errors[heard], effects[heard], effect_errors[heard] = _effects(model)
-    errors[~full] = np.nan
     return ClientRecord(
         spread_kind=model.spread_kind,
         components=model.components,
@@ -152,11 +156,20 @@ def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: boo
         df=df,
         p_values=np.where(heard & (ranks > 0), p_values, np.where(heard | silent, 1.0, 0.0)),
         cochran=model.cochran,
-        deviations=deviations,
-        errors=errors,
-        effects=effects,
-        effect_errors=effect_errors,
     )
+
+
+def client_effects(model: ClientModel) -> ClientEffects:
+    """Return how far each client is from the estimate, on its own and as the others help to see it."""
+    summaries = model.summaries
+    M, P = summaries.scores.shape
+    heard, full = summaries.ranks > 0, summaries.ranks == P
+    deviations, errors = np.full((M, P), np.nan), np.full((M, P), np.nan)
+    deviations[full] = np.linalg.solve(summaries.factors[full], summaries.scores[full][:, :, None])[:, :, 0]
+    effects, effect_errors = np.zeros((M, P)), np.zeros((M, P))
+    errors[heard], effects[heard], effect_errors[heard] = _effects(model)
+    errors[~full] = np.nan
+    return ClientEffects(deviations, errors, effects, effect_errors)
 
 
 def _statistics(model: ClientModel, alone: Array) -> tuple[Array, Ints]:
@@ -169,14 +182,14 @@ def _statistics(model: ClientModel, alone: Array) -> tuple[Array, Ints]:
     """
     factors, P = model.summaries.factors, model.summaries.factors.shape[1]
     H, outer = np.zeros((P, P)), np.zeros((P, P))
-    for at in _chunks(len(factors), P):
+    for at in client_chunks(len(factors), P):
         L = alone[at, None, None] * factors[at]
         H += np.tensordot(L, factors[at], ((0, 1), (0, 1)))
         outer += (L.transpose(0, 2, 1) @ _variances(model, at) @ L).sum(axis=0)
     bread = inverse(H) if alone.any() else np.zeros((P, P))
     S = bread @ outer @ bread
     statistics, ranks = np.empty(len(factors)), model.summaries.ranks.copy()
-    for at in _chunks(len(factors), P):
+    for at in client_chunks(len(factors), P):
         W, L, flipped = _variances(model, at), factors[at], factors[at].transpose(0, 2, 1)
         cross = alone[at, None, None] * (W @ (L @ bread @ flipped))
         W += L @ S @ flipped - cross - cross.transpose(0, 2, 1)
@@ -188,12 +201,6 @@ def _statistics(model: ClientModel, alone: Array) -> tuple[Array, Ints]:
         statistics[at], less = _quadratic_forms(W, model.summaries.scores[at] / np.sqrt(scale)[:, None])
         ranks[at] -= less
     return statistics, np.maximum(ranks, 0)
-
-
-def _chunks(M: int, P: int) -> list[slice]:
-    """Return slices of the clients whose (P, P) matrices together are not large."""
-    size = max(1, MATRIX_ENTRIES // (8 * P * P))
-    return [slice(low, min(low + size, M)) for low in range(0, M, size)]
 
 
 def _variances(model: ClientModel, at: slice) -> Array:
@@ -265,7 +272,7 @@ def _effects(model: ClientModel) -> tuple[Array, Array, Array]:
     scores, units = model.scores, model.units
     T, P = model.spread / np.outer(units, units), len(units)
     errors, effects, spreads = (np.zeros((scores.M, P)) for _ in range(3))
-    for at in _chunks(scores.M, P):
+    for at in client_chunks(scores.M, P):
         J, full = scores.information[at], scores.ranks[at] == P
         part = np.full((len(J), P), np.nan)
         part[full] = np.sqrt(np.diagonal(np.linalg.inv(J[full]), axis1=1, axis2=2))

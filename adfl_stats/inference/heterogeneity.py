@@ -107,10 +107,10 @@ class Heterogeneity:
 def heterogeneity_of(res: Any, alpha: float = 0.05) -> Heterogeneity:
     """Describe how much the clients of a fit differ; see `Results.heterogeneity`."""
     alpha = in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
-    fit, clients = res.record, res.record.clients
-    use = (clients.probabilities[:, 0] > 0.5) & np.isfinite(clients.deviations).all(axis=1)
+    fit, clients, own = res.record, res.record.clients, res.record.effects
+    use = (clients.probabilities[:, 0] > 0.5) & np.isfinite(own.deviations).all(axis=1)
     names = fit.names
-    rows = [_coefficient(clients.deviations[use, j], clients.errors[use, j], alpha) for j in range(len(names))]
+    rows = [_coefficient(own.deviations[use, j], own.errors[use, j], alpha) for j in range(len(names))]
     table = pd.DataFrame(rows, index=names)
     intervals = res.conf_int(alpha)
     intervals.columns = ["lower", "upper"]

@@ -48,9 +48,26 @@ class Results:
     (sandwich, nonrobust), with t and F where clients do (CR1, CR2, CR3).
     """
 
-    def __init__(self, fit: FitRecord, data: ClientData | None = None) -> None:
+    def __init__(self, fit: FitRecord, data: ClientData | None = None, model: Any = None) -> None:
         self.record = fit
         self.data = data
+        self._model = model
+
+    @property
+    def model(self) -> Any:
+        """The model that was fitted; None once it was let go.
+
+        With ``keep_data=True`` that is at `remove_data`, otherwise when the last part of inference was computed.
+        """
+        return self.record.at_estimate.model if self._model is None else self._model
+
+    def remove_data(self) -> None:
+        """Compute what is left of inference, then let go of model and data; `oracle` needs them given afterwards."""
+        self.record.at_estimate.parts()
+        self.data = self._model = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_model": None}
 
     # ---- estimates -------------------------------------------------------------------------------
 
@@ -172,7 +189,8 @@ class Results:
 
     def get_robustcov_results(self, cov_type: str) -> Results:
         """Return the same results with another `cov_type` as the default, for `pvalues` and `summary()` too."""
-        return Results(replace(self.record, cov_type=Inference.of(self.record, cov_type).cov_type), self.data)
+        record = replace(self.record, chosen_cov_type=Inference.of(self.record, cov_type).cov_type)
+        return Results(record, self.data, self._model)
 
     def cov_params(self, cov_type: str | None = None) -> pd.DataFrame:
         """Return the covariance matrix of the estimate.
@@ -274,10 +292,10 @@ class Results:
         True
         """
         in_interval(share, "share", 0.0, 0.5, open_low=True, open_high=True)
-        clients = self.record.clients
+        clients, errors = self.record.clients, self.record.effects.errors
         normal = clients.probabilities[:, 0] > 0.5
-        known = normal & np.isfinite(clients.errors).all(axis=1)
-        sampling = np.median(clients.errors[known], axis=0) if known.any() else np.full(len(clients.spread), np.nan)
+        known = normal & np.isfinite(errors).all(axis=1)
+        sampling = np.median(errors[known], axis=0) if known.any() else np.full(len(clients.spread), np.nan)
         sd = np.sqrt(np.square(sampling) + np.diag(clients.spread))
         shift = detectable_shift(len(normal), len(sd), share)
         table = pd.DataFrame({"shift": shift, "bias": share * shift * sd}, index=self.params.index)
@@ -340,12 +358,12 @@ class Results:
     @property
     def llf(self) -> float:
         """Log-likelihood of the trusted clients' rows at `params`; for Huber's loss under his least favourable law."""
-        return self.record.llf
+        return self.record.at_estimate.goodness.llf
 
     @property
     def deviance(self) -> float:
         """Deviance of the trusted clients' rows at `params`."""
-        return self.record.deviance
+        return self.record.at_estimate.goodness.deviance
 
     @property
     def aic(self) -> float:
@@ -420,13 +438,13 @@ class Results:
         sampling error; effect, effect_se : E(u_m | data) under u_m ~ N(0, T) and its standard deviation, both zero
         where the fit found no spread. ``params + effect`` is the client's parameter as the others help to see it.
         """
-        fit, clients = self.record, self.record.clients
+        fit, found = self.record, self.record.effects
         index = pd.MultiIndex.from_product([fit.labels, fit.names], names=[fit.client_name, "coefficient"])
         columns = {
-            "deviation": clients.deviations,
-            "se": clients.errors,
-            "effect": clients.effects,
-            "effect_se": clients.effect_errors,
+            "deviation": found.deviations,
+            "se": found.errors,
+            "effect": found.effects,
+            "effect_se": found.effect_errors,
         }
         return pd.DataFrame({name: value.ravel() for name, value in columns.items()}, index=index)
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -14,7 +14,8 @@ import pandas as pd
 from scipy import sparse
 
 from adfl_stats.engine.numerical_error import NumericalError
-from adfl_stats.inference.client_record import ClientRecord
+from adfl_stats.inference.at_estimate import AtEstimate, Goodness
+from adfl_stats.inference.client_record import ClientEffects, ClientRecord
 from adfl_stats.inference.clustered import Clustered
 from adfl_stats.inference.evidence import Evidence
 from adfl_stats.inference.record import FitRecord, Start
@@ -22,34 +23,46 @@ from adfl_stats.inference.results import Results
 from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.regularity import Regularity
 from adfl_stats.network.network import Network
 
 __all__ = ["load", "save"]
 
+T = TypeVar("T")
+
 FORMAT = 5
-_ARRAYS = ("theta", "weights", "total_weights", "sizes")
+_ARRAYS = ("theta", "weights", "total_weights", "set_aside", "sizes")
 _WORDS = (
     "method", "weighted", "details", "tolerance", "solver", "step", "rounds", "total_rounds", "columns", "classes",
-    "y_name", "client_name", "llf", "deviance", "preconditioned", "smooth", "n_dropped",
-    "cov_type", "weighting", "rounds_needed",
+    "y_name", "client_name", "preconditioned", "smooth", "n_dropped", "chosen_cov_type", "weighting",
+    "rounds_needed",
 )  # fmt: skip
+# Parts of inference that are arrays and numbers.
+_PARTS: dict[str, type[Any]] = {
+    "evaluation": Evaluation,
+    "effects": ClientEffects,
+    "clustered": Clustered,
+    "evidence": Evidence,
+    "regularity": Regularity,
+    "goodness": Goodness,
+    "error": NumericalError,
+}
 
 
 def save(fit: FitRecord, path: str | PathLike[str]) -> None:
     """Write a fit to `path` (a name without ``.npz`` gets it, here and in `load`)."""
+    parts = fit.at_estimate.parts()
     arrays = {name: getattr(fit, name) for name in _ARRAYS}
-    arrays |= {f"evaluation.{part.name}": np.asarray(getattr(fit.evaluation, part.name)) for part in fields(Evaluation)}
-    arrays |= {f"evidence.{part.name}": getattr(fit.evidence, part.name) for part in fields(Evidence)}
-    arrays |= {f"start.{part.name}": np.asarray(getattr(fit.start, part.name)) for part in fields(Start)}
-    arrays |= {f"clustered.{name}": value for name, value in fit.clustered.arrays().items()}
+    for name in _PARTS:
+        arrays |= _arrays(name, parts[name])
+    arrays |= _arrays("start", fit.start)
     arrays |= {f"clients.{name}": value for name, value in fit.clients.arrays().items()}
     W = fit.network.W
     arrays |= {"W.data": W.data, "W.indices": W.indices, "W.indptr": W.indptr}
-    arrays |= {f"trace.{name}": fit.trace[name].to_numpy() for name in fit.trace}
+    arrays |= {f"trace.{name}": values for name, values in fit.trace_columns.items()}
     words = {name: getattr(fit, name) for name in _WORDS} | {
         "format": FORMAT,
         "family": {part.name: getattr(fit.family, part.name) for part in fields(Family)},
-        "error": {part.name: getattr(fit.error, part.name) for part in fields(NumericalError)},
         "labels": [_plain(label) for label in fit.labels],
         "clients": fit.clients.words(),
         "penalty": None if fit.penalty is None else fit.penalty.c.tolist(),
@@ -81,28 +94,34 @@ def load(path: str | PathLike[str]) -> Results:
     labels = pd.Index(words["labels"])
     M = len(labels)
     W = sparse.csr_array((arrays["W.data"], arrays["W.indices"], arrays["W.indptr"]), shape=(M, M))
-    pieces = _part(arrays, "evaluation")
-    trace = pd.DataFrame(_part(arrays, "trace"))
+    parts: dict[str, Any] = {name: _record(kind, arrays, name) for name, kind in _PARTS.items()}
+    parts["clients"] = ClientRecord(**words["clients"], **_named(arrays, "clients"))
     fit = FitRecord(
         **{name: arrays[name] for name in _ARRAYS},
         **{name: words[name] for name in _WORDS if name != "classes"},
         classes=None if words["classes"] is None else tuple(words["classes"]),
         family=Family(**words["family"]),
         network=Network.from_checked(W, labels),
-        evaluation=Evaluation(**(pieces | {"scale": float(pieces["scale"])})),
-        evidence=Evidence(**_part(arrays, "evidence")),
-        clustered=Clustered.of_arrays(_part(arrays, "clustered")),
-        clients=ClientRecord(**words["clients"], **_part(arrays, "clients")),
-        error=NumericalError(**words["error"]),
-        start=Start(arrays["start.centre"], float(arrays["start.spread"]), float(arrays["start.reach"])),
+        start=_record(Start, arrays, "start"),
         labels=labels,
-        trace=trace,
+        trace_columns=_named(arrays, "trace"),
+        at_estimate=AtEstimate.of_parts(parts),
         penalty=None if words["penalty"] is None else Ridge(np.array(words["penalty"])),
     )
     return Results(fit)
 
 
-def _part(arrays: dict[str, Any], name: str) -> dict[str, Any]:
+def _arrays(name: str, record: Any) -> dict[str, Any]:
+    """Return the fields of a record as arrays."""
+    return {f"{name}.{part.name}": np.asarray(getattr(record, part.name)) for part in fields(record)}
+
+
+def _record(kind: type[T], arrays: dict[str, Any], name: str) -> T:
+    """Return the record whose `_arrays` these are: single numbers are numbers again."""
+    return kind(**{key: value if value.ndim else value.item() for key, value in _named(arrays, name).items()})
+
+
+def _named(arrays: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the arrays of one record, by the names of its fields."""
     return {key.removeprefix(f"{name}."): value for key, value in arrays.items() if key.startswith(f"{name}.")}
 

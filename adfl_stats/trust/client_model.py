@@ -17,6 +17,7 @@ from scipy import stats
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
+from adfl_stats.losses.client_sums import ClientMoments
 from adfl_stats.losses.evaluation import rounding_variance
 from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores, standardising
 from adfl_stats.trust.null import Null, calibrate
@@ -24,7 +25,7 @@ from adfl_stats.trust.resampling import resampled_scores
 from adfl_stats.trust.selection import Candidate, Resample, choose
 from adfl_stats.trust.summaries import Summaries, has_known_dispersion, summarise
 
-__all__ = ["HETEROGENEITY", "ClientModel", "fit_client_model", "model_at"]
+__all__ = ["HETEROGENEITY", "ClientModel", "differing_coefficients", "fit_client_model", "model_at"]
 
 
 HETEROGENEITY = ("auto", "none", "estimate", "intercept")
@@ -122,15 +123,15 @@ class ClientModel:
         total = known.sum(axis=0)
         return np.asarray(np.divide(known[aside[heard]].sum(axis=0), total, out=np.zeros_like(total), where=total > 0))
 
-    def at(self, problem: Problem, theta: Array) -> ClientModel:
-        """Return the model with the clients' summaries at another estimate (P,)."""
+    def at(self, problem: Problem, theta: Array, sums: ClientMoments) -> ClientModel:
+        """Return the model with the clients' scores at another estimate (P,) close by, where their sums are `sums`."""
         step = theta - self.theta
         if not step.any():
             return self
         if problem.glm.quadratic:
             summaries = self.summaries.moved(step)
         else:
-            summaries = summarise(problem.glm.data, problem.glm.family, theta)
+            summaries = self.summaries.renewed(sums, problem.objective.totals)
         scores, _, _ = client_scores(summaries, self.null, self.units)
         return replace(self, theta=theta, summaries=summaries, scores=scores)
 
@@ -147,7 +148,7 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
     heterogeneity : {"auto", "none", "estimate", "intercept"}
         Whether normal clients may differ: where the data say so, never, always, or in the intercept alone.
     """
-    data, family, only = problem.glm.data, problem.glm.family, _only(problem, heterogeneity)
+    data, family, only = problem.glm.data, problem.glm.family, differing_coefficients(problem, heterogeneity)
     summaries, normal = summarise(data, family, theta), np.ones(problem.M, dtype=bool)
     for k in range(MOST_PASSES):
         null = _null(problem, summaries, normal)
@@ -166,7 +167,9 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
     return _assembled(theta, posterior, candidates, null, summaries, scores, units)
 
 
-def model_at(problem: Problem, theta: Array, weights: Array, heterogeneity: str = "auto") -> ClientModel:
+def model_at(
+    problem: Problem, theta: Array, weights: Array, heterogeneity: str = "auto", summaries: Summaries | None = None
+) -> ClientModel:
     """Fit the model of clients at an estimate theta (P,) that its weights have no part in, for inference and screening.
 
     Parameters
@@ -179,9 +182,12 @@ def model_at(problem: Problem, theta: Array, weights: Array, heterogeneity: str 
         The method's own. Clients without weight have no part in the model, and no probability; they are screened by it.
     heterogeneity : {"auto", "none", "estimate", "intercept"}
         As in `fit_client_model`.
+    summaries : Summaries, optional
+        The clients at theta, with the shape of those that have weight; found in a pass over the data if not given.
     """
-    only, counted = _only(problem, heterogeneity), weights > 0.0
-    summaries = summarise(problem.glm.data, problem.glm.family, theta, counted)
+    only, counted = differing_coefficients(problem, heterogeneity), weights > 0.0
+    if summaries is None:
+        summaries = summarise(problem.glm.data, problem.glm.family, theta, counted)
     inside, normal = replace(summaries, ranks=np.where(counted, summaries.ranks, 0)), counted
     for hasty in (True, False):
         null = _null(problem, inside, normal)
@@ -195,7 +201,7 @@ def model_at(problem: Problem, theta: Array, weights: Array, heterogeneity: str 
     return _assembled(theta, posterior, candidates, null, summaries, scores, units)
 
 
-def _only(problem: Problem, heterogeneity: str) -> Ints | None:
+def differing_coefficients(problem: Problem, heterogeneity: str) -> Ints | None:
     """Return the coefficients that clients may differ in; None for all."""
     if heterogeneity != "intercept":
         return None

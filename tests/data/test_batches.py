@@ -57,13 +57,13 @@ def test_each_client_is_what_it_is_alone(ragged, name):
     client = np.repeat(np.arange(ragged.n_clients), ragged.sizes)
     data = ad.ClientData.from_arrays(ragged.X, y, client, weights=ragged.row_weights)
     weights = rng.uniform(size=data.n_clients)
-    whole = evaluate(data, family, thetas[0], weights)
+    whole = evaluate(data, family, thetas[0], weights).evaluation
     own, ranks = score_statistics(data, family, thetas)
     raw, dispersions = np.zeros(data.n_clients), np.zeros(data.n_clients)
     for m in range(data.n_clients):
         mine = slice(data.offsets[m], data.offsets[m + 1])
         alone = ad.ClientData.from_arrays(data.X[mine], y[mine], client[mine], weights=data.row_weights[mine])
-        single = evaluate(alone, family, thetas[0], np.ones(1))
+        single = evaluate(alone, family, thetas[0], np.ones(1)).evaluation
         np.testing.assert_allclose(whole.gradients[m], single.gradients[0], rtol=1e-10, atol=1e-14)
         np.testing.assert_allclose(client_moments(data, family, thetas[0], m).hessian, single.hessian, rtol=1e-10)
         at_own = client_moments(alone, family, thetas[m], 0)

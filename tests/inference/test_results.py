@@ -265,7 +265,16 @@ def test_file_brings_everything_back_exactly(any_res, tmp_path):
 def test_everything_leaves_no_public_method_out():
     asked = {"check", "cov_params", "clients", "conf_int", "degrees_of_freedom", "standard_errors", "summary"}
     asked |= {"heterogeneity", "client_effects", "detection_limit"}
-    other = {"t_test", "wald_test", "predict", "get_prediction", "get_robustcov_results", "save", "oracle"}
+    other = {
+        "t_test",
+        "wald_test",
+        "predict",
+        "get_prediction",
+        "get_robustcov_results",
+        "save",
+        "oracle",
+        "remove_data",
+    }
     methods = {name for name, value in vars(ad.Results).items() if inspect.isfunction(value) and name[0] != "_"}
     assert methods == asked | other
 

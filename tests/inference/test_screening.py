@@ -49,7 +49,7 @@ def evidence(X, y, client, weights, theta, family="gaussian", row_weights=None):
     data = ad.ClientData.from_arrays(X, y, client, weights=row_weights)
     family, totals = resolve_family(family), weights * data.totals
     found = evaluate(data, family, theta, totals)
-    return gather_evidence(data, family, theta, totals, found, smooth=True)
+    return gather_evidence(data, totals, found, smooth=True)
 
 
 def statistics_at(X, y, client, weights, theta, noise=None, spread=None):
