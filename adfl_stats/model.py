@@ -291,7 +291,7 @@ class DecentralizedGLM:
         with one_blas_thread():
             data = self._data_for(method)
         said = self._said + (self._warn_of_overflow(data) if method.sets_aside else [])
-        problem = Problem(GLM(data, self.family, self.penalty), self.network, self.weighting, team)
+        problem = Problem(self._glm(data), self.network, self.weighting, team)
         differing_coefficients(problem, heterogeneity)
         check_needs(method, problem, plan)
         with one_blas_thread():
@@ -343,8 +343,21 @@ class DecentralizedGLM:
             return advise_on(partial(self._problem, data=self._data_for(method)), self.network, method, tolerance)
 
     def _problem(self, network: Network, data: ClientData | None = None) -> Problem:
-        glm = GLM(self.data if data is None else data, self.family, self.penalty)
-        return Problem(glm, network, self.weighting, default_threads())
+        return Problem(self._glm(self.data if data is None else data), network, self.weighting, default_threads())
+
+    def _glm(self, data: ClientData) -> GLM:
+        """Return the objective; one serves all fits, with what it computes of the data."""
+        if data is not self.data:
+            return self._objective_without_overflow
+        return self._objective
+
+    @cached_property
+    def _objective(self) -> GLM:
+        return GLM(self.data, self.family, self.penalty)
+
+    @cached_property
+    def _objective_without_overflow(self) -> GLM:
+        return GLM(self._without_overflow, self.family, self.penalty)
 
 
 def _warn_of_error(error: NumericalError, plan: Plan, last: Run) -> None:

@@ -70,9 +70,10 @@ def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
     Raises ValueError where the clients that carry weight do not identify all coefficients.
     """
     size = problem.glm.coefficient_sizes
-    values, vectors = linalg.eigh(hessian / np.outer(size, size))
+    scaled = hessian / np.outer(size, size)
+    values = linalg.eigvalsh(scaled)
     if not values[0] > 1e-13 * values[-1]:
-        lost = np.abs(vectors[:, 0]) > 0.1
+        lost = np.abs(linalg.eigh(scaled)[1][:, 0]) > 0.1
         raise ValueError(
             f"the clients that carry weight do not identify {listing(np.asarray(problem.names)[lost])}: "
             "their rows hold too little about it. Leave it out of the model, or give its clients weight"

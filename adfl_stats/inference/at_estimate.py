@@ -197,6 +197,7 @@ class AtEstimate:
             source.client_model,
             outcome.steps.totals,
             glm.totals,
+            source.judged[1].clients.information,
             known=has_known_dispersion(glm.data, glm.family),
             smooth=outcome.smooth,
         )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from adfl_stats._algebra import inverse, stacked_cholesky
+from adfl_stats._algebra import inverse, lower_solutions, stacked_cholesky
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import client_chunks
 from adfl_stats.inference.clustered import LEAST_VARIANCE
@@ -84,6 +84,11 @@ class ClientRecord:
         """Whether clients differ."""
         return self.spread_kind != "none"
 
+    def quantile(self, level: float) -> Array:
+        """Return what the statistic of a client that follows the model stays below with this probability (M,)."""
+        ranks = np.maximum(self.ranks, 1)
+        return np.asarray(ranks * (1.0 - 2.0 / self.df) * stats.f.ppf(level, ranks, self.df))
+
     def words(self) -> dict[str, Any]:
         """Return what is not an array, for a file."""
         return {name: getattr(self, name) for name in self.WORDS}
@@ -112,7 +117,9 @@ class ClientEffects:
     effect_errors: Array
 
 
-def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: bool, smooth: bool) -> ClientRecord:
+def record_clients(
+    model: ClientModel, totals: Array, rows: Array, information: Array, *, known: bool, smooth: bool
+) -> ClientRecord:
     """Sum up a model of clients at the estimate.
 
     Parameters
@@ -123,6 +130,8 @@ def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: boo
         The clients' total weights v_m.
     rows : ndarray (M,)
         The clients' total row weights; v_m / (M rows) is what a row counts in the estimating equation.
+    information : ndarray (M, P, P)
+        Each client's mean information.
     known : bool
         Whether the dispersion follows from the mean, so that no client can be noisy.
     smooth : bool
@@ -133,7 +142,9 @@ def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: boo
     heard = summaries.ranks > 0
     # A client without information says nothing, unless it is one whose numbers overflow.
     silent = ~heard & (model.probabilities[:, 0] > 0.5)
-    statistics, ranks = _statistics(model, totals / (M * rows) if smooth else np.zeros(M))
+    statistics, ranks = _statistics(
+        model, totals / (M * rows) if smooth else np.zeros(M), rows[:, None, None] * information
+    )
     inflation, df = _empirical_null(statistics, ranks, null.df, (model.probabilities[:, 0] > 0.5) & heard)
     statistics = statistics / inflation
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -172,33 +183,49 @@ def client_effects(model: ClientModel) -> ClientEffects:
     return ClientEffects(deviations, errors, effects, effect_errors)
 
 
-def _statistics(model: ClientModel, alone: Array) -> tuple[Array, Ints]:
+def _statistics(model: ClientModel, alone: Array, information: Array) -> tuple[Array, Ints]:
     """Return s_m' Var(s_m)^+ s_m and its rank, in coordinates in which the client's information is the identity.
 
     With W_m the variance of the whitened score z_m (noise level times shape, plus L_m'T L_m) and a_m what a row of the
     client counts, the estimate moves z_m by L_m'H^-1 sum_k a_k L_k z_k, H = sum_k a_k J_k, and its variance to
 
         W_m - a_m (W_m G_m + G_m W_m) + L_m' S L_m,   G_m = L_m'H^-1 L_m,   S = H^-1 (sum_k a_k^2 L_k W_k L_k') H^-1.
+
+    Where W_m = phi_m I this is phi_m I + L_m' (S - 2 a_m phi_m H^-1) L_m.
     """
-    factors, P = model.summaries.factors, model.summaries.factors.shape[1]
-    H, outer = np.zeros((P, P)), np.zeros((P, P))
+    summaries, noise = model.summaries, model.null.dispersions
+    factors, P = summaries.factors, summaries.factors.shape[1]
+    plain = not model.differ and bool((model.null.shape == np.eye(P)).all())
+    heard = np.flatnonzero(summaries.ranks > 0)
+    bread = S = np.zeros((P, P))
+    if alone.any():
+        bread = inverse(np.tensordot(alone[heard], information[heard], 1))
+        if plain:
+            outer = np.tensordot((alone**2 * noise)[heard], information[heard], 1)
+        else:
+            outer = np.zeros((P, P))
+            for at in client_chunks(len(factors), P):
+                L = alone[at, None, None] * factors[at]
+                outer += (L.transpose(0, 2, 1) @ _variances(model, at) @ L).sum(axis=0)
+        S = bread @ outer @ bread
+    statistics, ranks = np.empty(len(factors)), summaries.ranks.copy()
+    scales = np.maximum(noise, np.finfo(float).tiny)
     for at in client_chunks(len(factors), P):
-        L = alone[at, None, None] * factors[at]
-        H += np.tensordot(L, factors[at], ((0, 1), (0, 1)))
-        outer += (L.transpose(0, 2, 1) @ _variances(model, at) @ L).sum(axis=0)
-    bread = inverse(H) if alone.any() else np.zeros((P, P))
-    S = bread @ outer @ bread
-    statistics, ranks = np.empty(len(factors)), model.summaries.ranks.copy()
-    for at in client_chunks(len(factors), P):
-        W, L, flipped = _variances(model, at), factors[at], factors[at].transpose(0, 2, 1)
-        cross = alone[at, None, None] * (W @ (L @ bread @ flipped))
-        W += L @ S @ flipped - cross - cross.transpose(0, 2, 1)
-        scale = np.maximum(model.null.dispersions[at], np.finfo(float).tiny)
+        L, scale, diagonal = factors[at], scales[at], np.arange(P)
+        if plain:
+            W = L @ ((S - 2.0 * (alone[at] * scale)[:, None, None] * bread) @ L.transpose(0, 2, 1))
+            W[:, diagonal, diagonal] += scale[:, None]
+        else:
+            W, flipped = _variances(model, at), L.transpose(0, 2, 1)
+            cross = alone[at, None, None] * (W @ (L @ bread @ flipped))
+            W += L @ S @ flipped - cross - cross.transpose(0, 2, 1)
+        W /= scale[:, None, None]
         # Beyond a client's rank the score is zero; a unit variance there changes nothing.
-        beyond = np.square(L).sum(axis=2) == 0.0
-        W = np.where(beyond[:, :, None] | beyond[:, None, :], 0.0, W / scale[:, None, None])
-        W[:, np.arange(P), np.arange(P)] += beyond
-        statistics[at], less = _quadratic_forms(W, model.summaries.scores[at] / np.sqrt(scale)[:, None])
+        short = np.flatnonzero(ranks[at] < P)
+        beyond = np.square(L[short]).sum(axis=2) == 0.0
+        W[short] = np.where(beyond[:, :, None] | beyond[:, None, :], 0.0, W[short])
+        W[short[:, None], diagonal, diagonal] += beyond
+        statistics[at], less = _quadratic_forms(W, summaries.scores[at] / np.sqrt(scale)[:, None])
         ranks[at] -= less
     return statistics, np.maximum(ranks, 0)
 
@@ -208,14 +235,17 @@ def _variances(model: ClientModel, at: slice) -> Array:
     factors, P = model.summaries.factors[at], model.summaries.factors.shape[1]
     full = (model.summaries.ranks[at] == P)[:, None, None]
     shape = np.where(full, model.null.shape, np.eye(P))
-    return model.null.dispersions[at, None, None] * shape + factors @ model.spread @ factors.transpose(0, 2, 1)
+    W = model.null.dispersions[at, None, None] * shape
+    return W + factors @ model.spread @ factors.transpose(0, 2, 1) if model.differ else W
 
 
 def _quadratic_forms(variance: Array, along: Array) -> tuple[Array, Ints]:
     """Return z'V^+ z for stacks V (C, P, P) and z (C, P), and how much rank V lacks."""
     lower, full = stacked_cholesky(variance, np.sqrt(LEAST_VARIANCE))
     statistics, less = np.empty(len(along)), np.zeros(len(along), dtype=np.int64)
-    statistics[full] = np.square(np.linalg.solve(lower[full], along[full][:, :, None])).sum(axis=(1, 2))
+    statistics[full] = np.square(lower_solutions(lower[full], along[full])).sum(axis=1)
+    if full.all():
+        return statistics, less
     values, vectors = np.linalg.eigh(variance[~full])
     keep = values > LEAST_VARIANCE
     squares = np.square((vectors.transpose(0, 2, 1) @ along[~full][:, :, None])[:, :, 0])

@@ -17,12 +17,10 @@ import pandas as pd
 from scipy import optimize, stats
 
 from adfl_stats._arguments import in_interval
+from adfl_stats._text import framed
 from adfl_stats._types import Array
 
 __all__ = ["Heterogeneity", "heterogeneity_of", "paule_mandel", "q_profile"]
-
-
-WIDTH = 78
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +84,7 @@ class Heterogeneity:
 
     def __str__(self) -> str:
         table = self._table.to_string(float_format=lambda value: f"{value:.4g}")
-        return "\n".join(["Clients that differ".center(WIDTH).rstrip(), "=" * WIDTH, table, "=" * WIDTH, *self._notes])
+        return framed("Clients that differ", table, self._notes)
 
     __repr__ = __str__
 

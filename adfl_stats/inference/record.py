@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from adfl_stats._algebra import inverse
 from adfl_stats._types import Array, Ints, Mask
-from adfl_stats.engine.numerical_error import NumericalError
+from adfl_stats.engine.numerical_error import NumericalError, sandwich
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.inference.at_estimate import AtEstimate
@@ -126,6 +126,11 @@ class FitRecord:
             return self.chosen_cov_type
         by_client = self.smooth and self.clients.differ and self.clustered.clients > 1
         return "CR2" if by_client else "sandwich"
+
+    @cached_property
+    def sandwich(self) -> Array:
+        """The covariance H^-1 B H^-1 of a solution of the weighted equation, whether the method solves it or not."""
+        return sandwich(self.evaluation.hessian, self.evaluation.meat)[1]
 
     @property
     def evaluation(self) -> Evaluation:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from adfl_stats._arguments import in_interval
 from adfl_stats._types import Array
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.engine.numerical_error import sandwich
+from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.covariance import COV_TYPES, Inference
 from adfl_stats.inference.heterogeneity import Heterogeneity, heterogeneity_of
 from adfl_stats.inference.oracle import OracleComparison, compare_with_oracle
@@ -80,7 +80,7 @@ class Results:
     def client_params(self) -> pd.DataFrame:
         """Each client's own estimate, one row a client."""
         index = self.record.labels.rename(self.record.client_name)
-        return pd.DataFrame(self.record.theta, index=index, columns=self.record.names)
+        return pd.DataFrame(self.record.theta, index=index, columns=self._index)
 
     @cached_property
     def client_weights(self) -> pd.Series:
@@ -222,7 +222,7 @@ class Results:
 
     def standard_errors(self, cov_type: str | None = None) -> pd.Series:
         """Return the standard errors of a given kind."""
-        return self._series(np.sqrt(np.diag(self.cov_params(cov_type))))
+        return self._series(np.sqrt(np.diag(Inference.of(self.record, cov_type).covariance())))
 
     @cached_property
     def tvalues(self) -> pd.Series:
@@ -379,38 +379,27 @@ class Results:
     def clients(self) -> pd.DataFrame:
         """Return one row per client, in the order of the data.
 
-        n : rows; gradient : norm of its gradient at `params`; score, df : Rao's score statistic there, and its
-        mean for a client that follows the model; p_value : of it (see `adfl_stats.screen`); flagged : whether that
-        test flags the client at a false discovery rate of .1; weight : omega_m; verdict : how the model of clients
+        n : rows; gradient : norm of its gradient at `params`; score, df : the score statistic there, with the variance
+        that the model of clients gives it, and its mean for a client that follows the model; p_value : of it (see
+        `adfl_stats.screen`); flagged : whether that test flags the client at a false discovery rate of .1; weight :
+        omega_m; verdict : how the model of clients
         reads it: "" if it follows the majority, "noisy" if it does with a larger residual variance, "coherent" if it
         is off together with others, "far off" if it is off by itself (none of these says corrupt); noise : its
         residual variance over the typical one; shift : how far the
         estimate would move without the client, for the coefficient that moves most, in standard errors;
         influence : share of the network's consensus, M pi_m; distance : root mean square distance of its
         estimate from `params`, in standard errors.
+
+        A flag tests one client. A weight (with `ADFL`, the probability of being normal) and the verdict are about all
+        clients at once: with many clients a flag in ten may be false and keep its weight, and a member of a coherent
+        minority may lose it without a flag.
         """
-        fit = self.record
+        fit, columns = self.record, client_columns(self.record)
         screened = screen_fit(fit).to_frame()
-        unit = np.sqrt(np.diag(sandwich(fit.evaluation.hessian, fit.evaluation.meat)[1]))
-        apart = (self.client_params - self.params) / unit
-        norms = np.linalg.norm(fit.evaluation.gradients, axis=1)
-        return pd.DataFrame(
-            {
-                "n": fit.sizes,
-                "gradient": np.where(fit.set_aside, np.inf, norms),
-                "score": screened["statistic"].to_numpy(),
-                "df": screened["df"].to_numpy(),
-                "p_value": screened["p_value"].to_numpy(),
-                "flagged": screened["flagged"].to_numpy(),
-                "weight": fit.weights,
-                "verdict": screened["verdict"].to_numpy(),
-                "noise": fit.clients.noise,
-                "shift": screened["shift"].to_numpy(),
-                "influence": fit.network.n_clients * fit.network.influence.to_numpy(),
-                "distance": np.sqrt((apart**2).mean(axis=1)).to_numpy(),
-            },
-            index=fit.labels.rename(fit.client_name),
-        )
+        parts = columns | {name: screened[name].to_numpy() for name in ("flagged", "verdict", "shift")}
+        order = ("n", "gradient", "score", "df", "p_value", "flagged", "weight", "verdict", "noise", "shift")
+        table = {name: parts[name] for name in (*order, "influence", "distance")}
+        return pd.DataFrame(table, index=fit.labels.rename(fit.client_name))
 
     def heterogeneity(self, alpha: float = 0.05) -> Heterogeneity:
         """Return how much the clients differ: Cochran's Q, I^2, tau of each coefficient, intervals for a new client.
@@ -495,7 +484,11 @@ class Results:
         return f"Results({fit.method}, {fit.family.name}, {len(fit.labels)} clients, N={self.nobs}, P={len(fit.names)})"
 
     def _series(self, values: Array) -> pd.Series:
-        return pd.Series(values, index=self.record.names)
+        return pd.Series(values, index=self._index)
+
+    @cached_property
+    def _index(self) -> pd.Index:
+        return pd.Index(self.record.names)
 
     def _by_client(self, values: Array, name: str) -> pd.Series:
         return pd.Series(values, index=self.record.labels.rename(self.record.client_name), name=name)

@@ -135,7 +135,7 @@ def evaluate(
         if visit is not None:
             visit(pieces, parts[-1])
     clients = _joined(parts)
-    hessian = np.tensordot(share, clients.hessian, 1)
+    information, model_meat = np.tensordot(np.stack([share, share**2 / data.totals]), clients.information, 1)
     observed = clients.information is not clients.hessian
     scale = _scale(family, clients.dispersion, data, weights, len(theta))
     return PointSums(
@@ -143,10 +143,10 @@ def evaluate(
         rows.halves,
         Evaluation(
             gradients=clients.gradient,
-            hessian=hessian,
-            information=np.tensordot(share, clients.information, 1) if observed else hessian,
+            hessian=np.tensordot(share, clients.hessian, 1) if observed else information,
+            information=information,
             meat=rows.meat,
-            model_meat=np.tensordot(share**2 / data.totals, clients.information, 1),
+            model_meat=model_meat,
             scale=scale,
         ),
         *rows.goodness.at(scale),

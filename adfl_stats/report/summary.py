@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import textwrap
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from statsmodels.iolib.summary import Summary
 from statsmodels.iolib.table import SimpleTable
 
 from adfl_stats._arguments import listing
+from adfl_stats._text import wrapped
+from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.network.network import LEAST_INFLUENCE
 from adfl_stats.trust.weights import TRUST
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FitSummary", "summarize"]
 
-WIDTH = 78
 STUB = 20
 MOST_SUSPICIOUS = 5
 
@@ -30,10 +31,11 @@ class FitSummary(Summary):
 
     def __init__(self, res: Results, alpha: float) -> None:
         super().__init__()
-        self.tables = _tables(res, alpha, STUB)
+        header, cells = _header(res), [_coefficients(res, alpha), _clients(res), _differences(res), _theory(res)]
+        self.tables = [header, *(part.table(STUB) for part in cells)]
         self.add_extra_txt(_notes(res))
         self._full = Summary()
-        self._full.tables = _tables(res, alpha, None)
+        self._full.tables = [header, *(part.table(None) for part in cells)]
         self._full.extra_txt = self.extra_txt
 
     def as_html(self) -> str:
@@ -54,8 +56,21 @@ def summarize(res: Results, alpha: float = 0.05) -> FitSummary:
     return FitSummary(res, alpha)
 
 
-def _tables(res: Results, alpha: float, width: int | None) -> list[SimpleTable]:
-    return [_header(res), _coefficients(res, alpha, width), _clients(res, width), _differences(res), _theory(res)]
+@dataclass(frozen=True)
+class _Cells:
+    """A table in words, from which one with short names and one with names in full are made."""
+
+    rows: list[list[str]]
+    headers: list[str]
+    stubs: list[str] | None
+    title: str | None
+    widths: list[int]
+
+    def table(self, width: int | None) -> SimpleTable:
+        """Return the table with names of at most `width` characters."""
+        stubs = None if self.stubs is None else _short(self.stubs, width)
+        layout = _layout(self.widths, "r" * len(self.headers))
+        return SimpleTable(self.rows, headers=self.headers, stubs=stubs, title=self.title, txt_fmt=layout)
 
 
 def _header(res: Results) -> SimpleTable:
@@ -103,7 +118,7 @@ def _response_name(res: Results) -> str:
     return fit.y_name
 
 
-def _coefficients(res: Results, alpha: float, width: int | None) -> SimpleTable:
+def _coefficients(res: Results, alpha: float) -> _Cells:
     limits = res.conf_int(alpha).to_numpy()
     rows = [
         [_number(coef), _number(se), _z(coef, se), f"{p:.3f}", _number(low), _number(high)]
@@ -111,30 +126,26 @@ def _coefficients(res: Results, alpha: float, width: int | None) -> SimpleTable:
     ]
     letter = "t" if res.use_t else "z"
     headers = ["coef", "std err", letter, f"P>|{letter}|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"]
-    stubs = _short(list(res.params.index), width)
-    return SimpleTable(rows, headers=headers, stubs=stubs, txt_fmt=_layout([20, 10, 9, 8, 7, 9, 9], "r" * 6))
+    return _Cells(rows, headers, list(res.record.names), None, [20, 10, 9, 8, 7, 9, 9])
 
 
-def _clients(res: Results, width: int | None) -> SimpleTable:
-    table = res.clients()
-    doubted = int((~res.record.trusted).sum())
-    title = f"Clients: {doubted} of {len(table)} down-weighted (weight below {TRUST:g})"
-    order = table.assign(weight=table["weight"].round(2)).sort_values(
-        ["weight", "score"], ascending=[True, False], kind="stable"
-    )
-    worst = table.loc[order.index[:MOST_SUSPICIOUS]]
+def _clients(res: Results) -> _Cells:
+    fit, columns = res.record, client_columns(res.record)
+    doubted = int((~fit.trusted).sum())
+    title = f"Clients: {doubted} of {len(fit.labels)} down-weighted (weight below {TRUST:g})"
+    # The least weight first, then the largest score.
+    worst = np.lexsort((-columns["score"], columns["weight"].round(2)))[:MOST_SUSPICIOUS]
     rows = [
-        [f"{row.n}", f"{row.gradient:.3g}", f"{row.score:.1f} ({row.df})", f"{row.weight:.3g}", f"{row.distance:.3f}"]
-        for row in worst.itertuples()
+        [f"{n}", f"{gradient:.3g}", f"{score:.1f} ({df})", f"{weight:.3g}", f"{distance:.3f}"]
+        for n, gradient, score, df, weight, distance in zip(
+            *(columns[name][worst] for name in ("n", "gradient", "score", "df", "weight", "distance")), strict=True
+        )
     ]
     headers = ["rows", "gradient", "score (df)", "weight", "dist., SE"]
-    stubs = _short([str(label) for label in worst.index], width)
-    return SimpleTable(
-        rows, headers=headers, stubs=stubs, title=title, txt_fmt=_layout([20, 8, 10, 15, 10, 10], "r" * 5)
-    )
+    return _Cells(rows, headers, [str(label) for label in fit.labels[worst]], title, [20, 8, 10, 15, 10, 10])
 
 
-def _differences(res: Results) -> SimpleTable:
+def _differences(res: Results) -> _Cells:
     """Return whether, and how much, the clients that carry weight differ."""
     clients = res.record.clients
     Q, df, p_value = clients.cochran
@@ -144,15 +155,12 @@ def _differences(res: Results) -> SimpleTable:
     spread = "none"
     if clients.differ:
         spread = f"{clients.spread_kind}; tau {taus[largest]:.3g} in {_short([str(res.params.index[largest])], 14)[0]}"
-    return SimpleTable(
-        [[f"{Q:.1f}", f"{df:.0f}", f"{p_value:.3f}", f"{share:.2f}", spread]],
-        headers=["Cochran's Q", "df", "P>Q", "I^2", "spread allowed for"],
-        title="Differences between clients",
-        txt_fmt=_layout([12, 8, 8, 8, 38], "rrrrr"),
-    )
+    rows = [[f"{Q:.1f}", f"{df:.0f}", f"{p_value:.3f}", f"{share:.2f}", spread]]
+    headers = ["Cochran's Q", "df", "P>Q", "I^2", "spread allowed for"]
+    return _Cells(rows, headers, None, "Differences between clients", [12, 8, 8, 8, 38])
 
 
-def _theory(res: Results) -> SimpleTable:
+def _theory(res: Results) -> _Cells:
     """Return what the theory asks for that the network and the settings show by themselves."""
     fit, net = res.record, res.network
     lines = [
@@ -164,13 +172,7 @@ def _theory(res: Results) -> SimpleTable:
         low, high = np.log(res.nobs), np.sqrt(fit.sizes.mean()) * len(fit.labels) ** (-1 / 8)
         lines.append(["Theorem 3: lambda", f"{lam:.3g}", f"{low:.3g} to {high:.3g}", "indicative"])
     rows, stubs = [line[1:] for line in lines], [line[0] for line in lines]
-    return SimpleTable(
-        rows,
-        headers=["value", "wanted", "status"],
-        stubs=stubs,
-        title="Theory",
-        txt_fmt=_layout([26, 12, 22, 15], "rrr"),
-    )
+    return _Cells(rows, ["value", "wanted", "status"], stubs, "Theory", [26, 12, 22, 15])
 
 
 def _notes(res: Results) -> list[str]:
@@ -264,7 +266,7 @@ def _notes(res: Results) -> list[str]:
         notes.append("The numerical error is above the tolerance: read the table with care.")
     lines = ["Notes:"]
     for k, note in enumerate(notes, start=1):
-        lines += textwrap.wrap(f"[{k}] {note}", WIDTH, subsequent_indent="    ")
+        lines += wrapped(f"[{k}] {note}", later="    ")
     return lines
 
 
@@ -292,7 +294,7 @@ def _error_note(res: Results) -> str:
 
 
 def _layout(widths: list[int], aligns: str) -> dict[str, Any]:
-    """Return a text format with columns of given widths (the stub first) that fill WIDTH."""
+    """Return a text format with columns of given widths (the stub first) that fill the page."""
     return {
         "data_fmts": ["%s"],
         "empty_cell": "",

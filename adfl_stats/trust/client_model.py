@@ -18,7 +18,6 @@ from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.client_sums import ClientMoments
-from adfl_stats.losses.evaluation import rounding_variance
 from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores, standardising
 from adfl_stats.trust.null import Null, calibrate
 from adfl_stats.trust.resampling import resampled_scores
@@ -132,7 +131,8 @@ class ClientModel:
             summaries = self.summaries.moved(step)
         else:
             summaries = self.summaries.renewed(sums, problem.objective.totals)
-        scores, _, _ = client_scores(summaries, self.null, self.units)
+        information = problem.objective.totals[:, None, None] * sums.information
+        scores, _, _ = client_scores(summaries, self.null, self.units, information)
         return replace(self, theta=theta, summaries=summaries, scores=scores)
 
 
@@ -253,10 +253,8 @@ def _null(problem: Problem, summaries: Summaries, normal: Mask) -> Null:
     """Calibrate, with what the family says of the dispersion."""
     data, family = problem.glm.data, problem.glm.family
     least = 0.0 if family.estimates_scale else 1.0
-    floor = 0.0
-    if family.link == "identity":
-        floor = rounding_variance(data)
-    return calibrate(summaries, normal, known=has_known_dispersion(data, family), least=least, floor=floor)
+    known, floor = has_known_dispersion(data, family), problem.glm.rounding_variance
+    return calibrate(summaries, normal, known=known, least=least, floor=floor)
 
 
 def _resampler(problem: Problem, theta: Array, summaries: Summaries, null: Null, normal: Mask) -> Resample:
@@ -307,8 +305,13 @@ def _traces(matrices: Array, standard: Array) -> Array:
     return np.asarray(np.einsum("mij,ik,jk->m", matrices, standard, standard, optimize=True))
 
 
-def client_scores(summaries: Summaries, null: Null, units: Array | None = None) -> tuple[ClientScores, Array, Mask]:
-    """Return the scores of the clients that have one, per unit of noise, the coefficients' units and the clients."""
+def client_scores(
+    summaries: Summaries, null: Null, units: Array | None = None, information: Array | None = None
+) -> tuple[ClientScores, Array, Mask]:
+    """Return the scores of the clients that have one, per unit of noise, the coefficients' units and the clients.
+
+    `information` (M, P, P), if given, is that behind the summaries, and saves its product from their factors.
+    """
     heard = summaries.ranks > 0
     P = summaries.scores.shape[1]
     noise, level = np.sqrt(null.dispersions[heard]), np.sqrt(null.dispersion)
@@ -316,10 +319,14 @@ def client_scores(summaries: Summaries, null: Null, units: Array | None = None) 
     A = summaries.factors[heard] * (level / noise)[:, None, None]
     z = summaries.scores[heard] / noise[:, None]
     full = summaries.ranks[heard] == P
-    lower = np.linalg.cholesky(null.shape)
-    if (null.shape != np.eye(P)).any():
+    shaped = bool((null.shape != np.eye(P)).any())
+    if shaped:
+        lower = np.linalg.cholesky(null.shape)
         A[full], z[full] = np.linalg.solve(lower, A[full]), np.linalg.solve(lower, z[full].T).T
-    J = A.transpose(0, 2, 1) @ A
+    if information is None or shaped:
+        J = A.transpose(0, 2, 1) @ A
+    else:
+        J = information[heard] * np.square(level / noise)[:, None, None]
     if units is None:
         typical = np.median(np.diagonal(J, axis1=1, axis2=2), axis=0)
         largest = np.diagonal(J, axis1=1, axis2=2).max(axis=0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adfl_stats._algebra import roots_of_inverses
+from adfl_stats._algebra import roots_of_inverses, whitened, whitening
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch, whole_clients
 from adfl_stats.data.client_data import ClientData
@@ -88,8 +88,10 @@ class Summaries:
 
         Noise levels and tails are about the clients' own estimates, which are the same.
         """
-        scores, _, factors, ranks, lost = _whitened(sums, totals)
-        return replace(self, scores=scores, factors=factors, ranks=ranks, lost=lost)
+        scores, factors, ranks = whitened(totals[:, None, None] * sums.information, -totals[:, None] * sums.gradient)
+        lost = ~(np.isfinite(factors).all(axis=(1, 2)) & np.isfinite(sums.gradient).all(axis=1))
+        scores[lost], factors[lost], ranks[lost] = 0.0, 0.0, 0
+        return replace(self, scores=scores, factors=factors, ranks=ranks, lost=np.asarray(lost))
 
 
 def has_known_dispersion(data: ClientData, family: Family) -> bool:
@@ -174,12 +176,12 @@ def _whitened(sums: ClientMoments, total: Array) -> tuple[Array, Array, Array, I
     The scores (C, P) and factors (C, P, P) are in coordinates in which the information is the identity.
     """
     J = total[:, None, None] * sums.information
-    roots, ranks = roots_of_inverses(J)
+    roots, factors, ranks = whitening(J)
     lost = np.asarray(~(np.isfinite(roots).all(axis=(1, 2)) & np.isfinite(sums.gradient).all(axis=1)))
-    roots[lost], J[lost], ranks[lost] = 0.0, 0.0, 0
+    roots[lost], factors[lost], ranks[lost] = 0.0, 0.0, 0
     gradient = np.where(lost[:, None], 0.0, sums.gradient)
     scores = -(total[:, None] * gradient)[:, None, :] @ roots
-    return scores[:, 0], roots, (J @ roots).transpose(0, 2, 1), ranks, lost
+    return scores[:, 0], roots, factors, ranks, lost
 
 
 def _shortened(roots: Array, scores: Array, total: Array, family: Family) -> Array:
