@@ -27,7 +27,7 @@ from adfl_stats.methods import Method, Outcome
 from adfl_stats.network.network import Network
 from adfl_stats.trust.weights import trusted_by
 
-__all__ = ["FitRecord", "Start", "fit_record", "trace_columns"]
+__all__ = ["FitRecord", "RunRecord", "Start", "fit_record", "run_parts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,14 +59,30 @@ class Start:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FitRecord:
-    """The state of a `Results`; see there for the meaning of each."""
+class RunRecord:
+    """What a run of any method on any objective leaves behind.
+
+    Attributes
+    ----------
+    method, details
+        Its name, and what it settled on.
+    weighted : bool
+        Whether a round was a weighted mean of honest messages and a gradient step, equation (4.1).
+    theta : ndarray (M, P)
+        The clients' estimates.
+    weights, total_weights : ndarray (M,)
+        omega_m and v_m.
+    set_aside : ndarray (M,) of bool
+        Clients whose numbers overflow, and which have no weight.
+    trace_columns : dict
+        How the runs went, one entry per look at them.
+    smooth : bool
+        Whether the estimate solves the weighted estimating equation, up to its step.
+    """
 
     method: str
-    # Whether a round was a weighted mean of honest messages and a gradient step, equation (4.1).
     weighted: bool
     details: dict[str, Any]
-    family: Family
     network: Network
     theta: Array
     weights: Array
@@ -75,39 +91,16 @@ class FitRecord:
     tolerance: float
     trace_columns: dict[str, NDArray[Any]]
     start: Start
-    preconditioned: bool
     smooth: bool
-    n_dropped: int
     solver: str
     step: float
     rounds: int
     total_rounds: int
-    sizes: Ints
     labels: pd.Index
-    columns: list[str]
-    classes: tuple[Any, ...] | None
-    y_name: str
-    client_name: str
-    at_estimate: AtEstimate
-    spec: Any = None
-    chosen_cov_type: str | None = None
+    names: list[str]
+    client_name: str = "client"
     weighting: str = "sample"
     rounds_needed: float = np.nan
-    penalty: Ridge | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """The coefficients: columns of X, for the multinomial once per class after the first."""
-        return self.family.coefficient_names(self.columns, self.classes)
-
-    @property
-    def effective_parameters(self) -> float:
-        """P, or with a penalty of curvature C the effective number tr (I + C)^-1 I (Hastie & Tibshirani 1990)."""
-        if self.penalty is None:
-            return float(len(self.names))
-        penalised = self.evaluation.information
-        rows = penalised - self.total_weights.mean() * np.diag(self.penalty.c)
-        return float(np.trace(inverse(penalised) @ rows))
 
     @property
     def trusted(self) -> Mask:
@@ -118,6 +111,32 @@ class FitRecord:
     def trace(self) -> pd.DataFrame:
         """One line per look at the rounds."""
         return pd.DataFrame(self.trace_columns)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FitRecord(RunRecord):
+    """The state of a `Results`; see there for the meaning of each."""
+
+    family: Family
+    preconditioned: bool
+    n_dropped: int
+    sizes: Ints
+    columns: list[str]
+    classes: tuple[Any, ...] | None
+    y_name: str
+    at_estimate: AtEstimate
+    spec: Any = None
+    chosen_cov_type: str | None = None
+    penalty: Ridge | None = None
+
+    @property
+    def effective_parameters(self) -> float:
+        """P, or with a penalty of curvature C the effective number tr (I + C)^-1 I (Hastie & Tibshirani 1990)."""
+        if self.penalty is None:
+            return float(len(self.names))
+        penalised = self.evaluation.information
+        rows = penalised - self.total_weights.mean() * np.diag(self.penalty.c)
+        return float(np.trace(inverse(penalised) @ rows))
 
     @property
     def cov_type(self) -> str:
@@ -168,49 +187,58 @@ class FitRecord:
         return self.at_estimate.regularity
 
 
+def run_parts(problem: Problem, method: Method, outcome: Outcome, plan: Plan, said: list[str]) -> dict[str, Any]:
+    """Return the fields of a `RunRecord`."""
+    last, weights = outcome.runs[-1], outcome.steps.weights
+    return {
+        "method": method.name,
+        "weighted": method.has_limit and plan.attack is None,
+        "details": outcome.details
+        | ({} if plan.attack is None else {"attack": type(plan.attack).__name__})
+        | ({"warnings": said} if said else {}),
+        "network": problem.network,
+        "theta": outcome.theta,
+        "weights": weights,
+        "total_weights": outcome.steps.totals,
+        "set_aside": ~np.asarray(problem.objective.counted) & (weights == 0.0),
+        "tolerance": plan.tolerance,
+        "trace_columns": _trace_columns(outcome.runs),
+        "start": Start.of(outcome.initial, outcome.theta.mean(axis=0)),
+        "smooth": outcome.smooth,
+        "solver": last.solver,
+        "step": last.step,
+        "rounds": last.rounds,
+        "rounds_needed": last.needed,
+        "total_rounds": sum(run.rounds for run in outcome.runs),
+        "labels": problem.labels,
+        "names": list(problem.names),
+        "weighting": problem.weighting,
+    }
+
+
 def fit_record(
     model: Any, problem: Problem, method: Method, outcome: Outcome, plan: Plan, said: list[str]
 ) -> FitRecord:
     """Put together what results of a GLM hold; inference waits until it is asked for."""
-    data, last = problem.glm.data, outcome.runs[-1]
+    glm = problem.glm
     return FitRecord(
-        method=method.name,
-        weighted=method.has_limit and plan.attack is None,
-        details=outcome.details
-        | ({} if plan.attack is None else {"attack": type(plan.attack).__name__})
-        | ({"warnings": said} if said else {}),
-        family=problem.glm.family,
-        network=problem.network,
-        theta=outcome.theta,
-        weights=outcome.steps.weights,
-        total_weights=outcome.steps.totals,
-        set_aside=~data.counted & (outcome.steps.weights == 0.0),
-        tolerance=plan.tolerance,
-        trace_columns=trace_columns(outcome.runs),
-        start=Start.of(outcome.initial, outcome.theta.mean(axis=0)),
-        smooth=outcome.smooth,
-        n_dropped=data.n_dropped,
+        **run_parts(problem, method, outcome, plan, said),
+        family=glm.family,
+        n_dropped=glm.data.n_dropped,
         # The engine changes coordinates where it chooses both the step and the rounds.
         preconditioned=plan.step is None and plan.rounds is None,
-        solver=last.solver,
-        step=last.step,
-        rounds=last.rounds,
-        rounds_needed=last.needed,
-        total_rounds=sum(run.rounds for run in outcome.runs),
-        sizes=data.sizes,
-        labels=data.labels,
-        columns=list(data.names),
-        classes=data.classes,
-        y_name=data.y_name,
-        client_name=data.client_name,
+        sizes=glm.data.sizes,
+        columns=list(glm.data.names),
+        classes=glm.data.classes,
+        y_name=glm.data.y_name,
+        client_name=glm.data.client_name,
         at_estimate=AtEstimate(model, problem, outcome, plan.heterogeneity),
-        spec=data.spec,
-        weighting=problem.weighting,
-        penalty=problem.glm.penalty,
+        spec=glm.data.spec,
+        penalty=glm.penalty,
     )
 
 
-def trace_columns(runs: list[Run]) -> dict[str, NDArray[Any]]:
+def _trace_columns(runs: list[Run]) -> dict[str, NDArray[Any]]:
     """Return the traces of the runs, one after the other."""
     lines = [{"run": k, **line} for k, run in enumerate(runs) for line in run.trace]
     return {name: np.array([line[name] for line in lines]) for name in ("run", "round", "step", "moved", "consensus")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -13,33 +13,24 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from adfl_stats._arguments import in_interval
-from adfl_stats._types import Array
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.covariance import COV_TYPES, Inference
+from adfl_stats.inference.estimates import Estimates
 from adfl_stats.inference.heterogeneity import Heterogeneity, heterogeneity_of
 from adfl_stats.inference.oracle import OracleComparison, compare_with_oracle
 from adfl_stats.inference.prediction import Prediction, design_for
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.inference.screening import screen_fit
-from adfl_stats.network.network import Network
 from adfl_stats.trust import detectable_shift
 
 if TYPE_CHECKING:
     from adfl_stats.theory import Report
 
-__all__ = ["COV_TYPES", "MethodRecord", "Results"]
+__all__ = ["COV_TYPES", "Results"]
 
 
-@dataclass(frozen=True)
-class MethodRecord:
-    """The method's name and what it settled on (lambda, measure, stages, start)."""
-
-    name: str
-    details: dict[str, Any]
-
-
-class Results:
+class Results(Estimates):
     """What `DecentralizedGLM.fit` found; built by it, or read back by `adfl_stats.load`.
 
     Point estimates are means over the clients' own estimates. Inference conditions on the clients'
@@ -49,7 +40,7 @@ class Results:
     """
 
     def __init__(self, fit: FitRecord, data: ClientData | None = None, model: Any = None) -> None:
-        self.record = fit
+        self.record: FitRecord = fit
         self.data = data
         self._model = model
 
@@ -69,34 +60,6 @@ class Results:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_model": None}
 
-    # ---- estimates -------------------------------------------------------------------------------
-
-    @cached_property
-    def params(self) -> pd.Series:
-        """The mean over clients of their estimates."""
-        return self._series(self.record.theta.mean(axis=0))
-
-    @cached_property
-    def client_params(self) -> pd.DataFrame:
-        """Each client's own estimate, one row a client."""
-        index = self.record.labels.rename(self.record.client_name)
-        return pd.DataFrame(self.record.theta, index=index, columns=self._index)
-
-    @cached_property
-    def client_weights(self) -> pd.Series:
-        """omega_m of the last stage: 1 for the most trusted client, near 0 for suspicious ones."""
-        return self._by_client(self.record.weights, "weight")
-
-    @property
-    def trace(self) -> pd.DataFrame:
-        """How the runs went: run, round, step, longest move of a client, spread of the clients."""
-        return self.record.trace
-
-    @property
-    def method(self) -> MethodRecord:
-        """The method, and what it chose."""
-        return MethodRecord(self.record.method, self.record.details)
-
     @property
     def family(self) -> Any:
         """The family."""
@@ -108,39 +71,9 @@ class Results:
         return None if self.record.penalty is None else self._series(self.record.penalty.c)
 
     @property
-    def network(self) -> Network:
-        """The network, in the data's order of clients."""
-        return self.record.network
-
-    @property
     def nobs(self) -> int:
         """Rows of all clients, N."""
         return int(self.record.sizes.sum())
-
-    @property
-    def step(self) -> float:
-        """The learning rate of the last rounds."""
-        return self.record.step
-
-    @property
-    def lambda_path(self) -> pd.DataFrame | None:
-        """What cross-validation said of each lambda: lam, score, trusted, chosen; None where lambda was given.
-
-        The score is the mean held-out loss of the better half of the clients, `trusted` the number of clients
-        with at least a tenth of the largest weight in the first stage.
-        """
-        path = self.record.details.get("lambda_path")
-        return None if path is None else pd.DataFrame(path)
-
-    @property
-    def solver(self) -> str:
-        """How the last stage got where it is: "rounds", or "limit" if that was solved for directly."""
-        return self.record.solver
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of the last stage; passes over the data where `solver` is "limit"."""
-        return self.record.rounds
 
     @property
     def rounds_needed(self) -> float:
@@ -168,12 +101,6 @@ class Results:
             {"optimisation": error.optimisation, "consensus": error.consensus, "total": error.total},
             name="SE units",
         )
-
-    @property
-    def effective_clients(self) -> float:
-        """(sum v)^2 / sum v^2 for the clients' total weights v_m (trust x size x influence)."""
-        v = self.record.total_weights
-        return float(v.sum() ** 2 / (v**2).sum())
 
     # ---- inference -------------------------------------------------------------------------------
 
@@ -482,13 +409,3 @@ class Results:
     def __repr__(self) -> str:
         fit = self.record
         return f"Results({fit.method}, {fit.family.name}, {len(fit.labels)} clients, N={self.nobs}, P={len(fit.names)})"
-
-    def _series(self, values: Array) -> pd.Series:
-        return pd.Series(values, index=self._index)
-
-    @cached_property
-    def _index(self) -> pd.Index:
-        return pd.Index(self.record.names)
-
-    def _by_client(self, values: Array, name: str) -> pd.Series:
-        return pd.Series(values, index=self.record.labels.rename(self.record.client_name), name=name)

@@ -18,7 +18,8 @@ from adfl_stats.inference.at_estimate import AtEstimate, Goodness
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord
 from adfl_stats.inference.clustered import Clustered
 from adfl_stats.inference.evidence import Evidence
-from adfl_stats.inference.record import FitRecord, Start
+from adfl_stats.inference.objective_results import ObjectiveRecord, ObjectiveResults
+from adfl_stats.inference.record import FitRecord, RunRecord, Start
 from adfl_stats.inference.results import Results
 from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
@@ -31,12 +32,13 @@ __all__ = ["load", "save"]
 T = TypeVar("T")
 
 FORMAT = 5
-_ARRAYS = ("theta", "weights", "total_weights", "set_aside", "sizes")
-_WORDS = (
-    "method", "weighted", "details", "tolerance", "solver", "step", "rounds", "total_rounds", "columns", "classes",
-    "y_name", "client_name", "preconditioned", "smooth", "n_dropped", "chosen_cov_type", "weighting",
-    "rounds_needed",
+# What records of all objectives have.
+_RUN_ARRAYS = ("theta", "weights", "total_weights", "set_aside")
+_RUN_WORDS = (
+    "method", "weighted", "details", "tolerance", "solver", "step", "rounds", "rounds_needed", "total_rounds", "smooth",
+    "names", "client_name", "weighting",
 )  # fmt: skip
+_WORDS = ("columns", "classes", "y_name", "preconditioned", "n_dropped", "chosen_cov_type")
 # Parts of inference that are arrays and numbers.
 _PARTS: dict[str, type[Any]] = {
     "evaluation": Evaluation,
@@ -49,30 +51,40 @@ _PARTS: dict[str, type[Any]] = {
 }
 
 
-def save(fit: FitRecord, path: str | PathLike[str]) -> None:
-    """Write a fit to `path` (a name without ``.npz`` gets it, here and in `load`)."""
-    parts = fit.at_estimate.parts()
-    arrays = {name: getattr(fit, name) for name in _ARRAYS}
-    for name in _PARTS:
-        arrays |= _arrays(name, parts[name])
-    arrays |= _arrays("start", fit.start)
-    arrays |= {f"clients.{name}": value for name, value in fit.clients.arrays().items()}
-    W = fit.network.W
+def save(record: RunRecord, path: str | PathLike[str]) -> None:
+    """Write a record to `path` (a name without ``.npz`` gets it, here and in `load`)."""
+    arrays = {name: getattr(record, name) for name in _RUN_ARRAYS} | _arrays("start", record.start)
+    W = record.network.W
     arrays |= {"W.data": W.data, "W.indices": W.indices, "W.indptr": W.indptr}
-    arrays |= {f"trace.{name}": values for name, values in fit.trace_columns.items()}
-    words = {name: getattr(fit, name) for name in _WORDS} | {
+    arrays |= {f"trace.{name}": values for name, values in record.trace_columns.items()}
+    words = {name: getattr(record, name) for name in _RUN_WORDS} | {
         "format": FORMAT,
-        "family": {part.name: getattr(fit.family, part.name) for part in fields(Family)},
-        "labels": [_plain(label) for label in fit.labels],
-        "clients": fit.clients.words(),
-        "penalty": None if fit.penalty is None else fit.penalty.c.tolist(),
+        "labels": [_plain(label) for label in record.labels],
     }
+    if isinstance(record, FitRecord):
+        _add_fit(record, arrays, words)
+    elif isinstance(record, ObjectiveRecord):
+        arrays |= {f"objective.{name}": getattr(record, name) for name in ("totals", "gradients", "hessian")}
     arrays["json"] = np.frombuffer(json.dumps(words, default=_plain).encode(), dtype=np.uint8)
     np.savez_compressed(path, **arrays)
 
 
-def load(path: str | PathLike[str]) -> Results:
-    """Read results written by `Results.save`.
+def _add_fit(fit: FitRecord, arrays: dict[str, Any], words: dict[str, Any]) -> None:
+    """Add what the record of a GLM has beyond that of a run."""
+    parts = fit.at_estimate.parts()
+    arrays["sizes"] = fit.sizes
+    for name in _PARTS:
+        arrays |= _arrays(name, parts[name])
+    arrays |= {f"clients.{name}": value for name, value in fit.clients.arrays().items()}
+    words |= {name: getattr(fit, name) for name in _WORDS} | {
+        "family": {part.name: getattr(fit.family, part.name) for part in fields(Family)},
+        "clients": fit.clients.words(),
+        "penalty": None if fit.penalty is None else fit.penalty.c.tolist(),
+    }
+
+
+def load(path: str | PathLike[str]) -> Any:
+    """Read results written by their `save`: `Results` of a GLM, or those of another objective.
 
     Everything comes back exactly, but for the data and the formula's specification, which a file does
     not keep: predictions then need the model's own columns.
@@ -94,21 +106,27 @@ def load(path: str | PathLike[str]) -> Results:
     labels = pd.Index(words["labels"])
     M = len(labels)
     W = sparse.csr_array((arrays["W.data"], arrays["W.indices"], arrays["W.indptr"]), shape=(M, M))
+    run = {name: arrays[name] for name in _RUN_ARRAYS} | {name: words[name] for name in _RUN_WORDS}
+    run |= {"labels": labels, "network": Network.from_checked(W, labels), "start": _record(Start, arrays, "start")}
+    run |= {"trace_columns": _named(arrays, "trace")}
+    if "family" not in words:
+        return ObjectiveResults(ObjectiveRecord(**run, **_named(arrays, "objective")))
+    return Results(_loaded_fit(run, arrays, words))
+
+
+def _loaded_fit(run: dict[str, Any], arrays: dict[str, Any], words: dict[str, Any]) -> FitRecord:
+    """Return the record of a GLM."""
     parts: dict[str, Any] = {name: _record(kind, arrays, name) for name, kind in _PARTS.items()}
     parts["clients"] = ClientRecord(**words["clients"], **_named(arrays, "clients"))
-    fit = FitRecord(
-        **{name: arrays[name] for name in _ARRAYS},
+    return FitRecord(
+        **run,
         **{name: words[name] for name in _WORDS if name != "classes"},
         classes=None if words["classes"] is None else tuple(words["classes"]),
+        sizes=arrays["sizes"],
         family=Family(**words["family"]),
-        network=Network.from_checked(W, labels),
-        start=_record(Start, arrays, "start"),
-        labels=labels,
-        trace_columns=_named(arrays, "trace"),
         at_estimate=AtEstimate.of_parts(parts),
         penalty=None if words["penalty"] is None else Ridge(np.array(words["penalty"])),
     )
-    return Results(fit)
 
 
 def _arrays(name: str, record: Any) -> dict[str, Any]:

@@ -3,81 +3,37 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from statsmodels.iolib.summary import Summary
 from statsmodels.iolib.table import SimpleTable
 
 from adfl_stats._arguments import listing
-from adfl_stats._text import wrapped
 from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.network.network import LEAST_INFLUENCE
+from adfl_stats.report.text import Cells, TextSummary, number, pairs, shortened, z_value
 from adfl_stats.trust.weights import TRUST
 
 if TYPE_CHECKING:
     from adfl_stats.inference.results import Results
 
-__all__ = ["FitSummary", "summarize"]
+__all__ = ["summarize"]
 
-STUB = 20
 MOST_SUSPICIOUS = 5
 
 
-class FitSummary(Summary):
-    """A statsmodels `Summary` whose text fits 80 columns; the other formats have all names in full."""
-
-    def __init__(self, res: Results, alpha: float) -> None:
-        super().__init__()
-        header, cells = _header(res), [_coefficients(res, alpha), _clients(res), _differences(res), _theory(res)]
-        self.tables = [header, *(part.table(STUB) for part in cells)]
-        self.add_extra_txt(_notes(res))
-        self._full = Summary()
-        self._full.tables = [header, *(part.table(None) for part in cells)]
-        self._full.extra_txt = self.extra_txt
-
-    def as_html(self) -> str:
-        """Return HTML."""
-        return str(self._full.as_html())
-
-    def as_latex(self) -> str:
-        """Return LaTeX."""
-        return str(self._full.as_latex())
-
-    def as_csv(self) -> str:
-        """Return comma-separated values."""
-        return str(self._full.as_csv())
-
-
-def summarize(res: Results, alpha: float = 0.05) -> FitSummary:
+def summarize(res: Results, alpha: float = 0.05) -> TextSummary:
     """Return the summary of a fit."""
-    return FitSummary(res, alpha)
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """A table in words, from which one with short names and one with names in full are made."""
-
-    rows: list[list[str]]
-    headers: list[str]
-    stubs: list[str] | None
-    title: str | None
-    widths: list[int]
-
-    def table(self, width: int | None) -> SimpleTable:
-        """Return the table with names of at most `width` characters."""
-        stubs = None if self.stubs is None else _short(self.stubs, width)
-        layout = _layout(self.widths, "r" * len(self.headers))
-        return SimpleTable(self.rows, headers=self.headers, stubs=stubs, title=self.title, txt_fmt=layout)
+    cells = [_coefficients(res, alpha), _clients(res), _differences(res), _theory(res)]
+    return TextSummary(_header(res), cells, _notes(res))
 
 
 def _header(res: Results) -> SimpleTable:
     fit, net = res.record, res.network
     low, high = int(fit.sizes.min()), int(fit.sizes.max())
     left = [
-        ("Dep. variable:", _short([_response_name(res)], 19)[0]),
+        ("Dep. variable:", shortened([_response_name(res)], 19)[0]),
         ("Method:", fit.method),
         ("Family (link):", f"{fit.family.name} ({fit.family.link})"),
         ("Start:", str(fit.details.get("start", ""))),
@@ -98,16 +54,10 @@ def _header(res: Results) -> SimpleTable:
         ("Log-likelihood:", f"{res.llf:.6g}"),
         ("Scale:", f"{res.scale:.5g}"),
     ]
-    table = _pairs(left, "Decentralised GLM Results", [17, 19])
+    table = pairs(left, "Decentralised GLM Results", [17, 19])
     # Side by side, so that both columns of names are names in HTML and LaTeX too.
-    table.extend_right(_pairs([(f"  {name}", value) for name, value in right], None, [20, 16]))
+    table.extend_right(pairs([(f"  {name}", value) for name, value in right], None, [20, 16]))
     return table
-
-
-def _pairs(cells: list[tuple[str, str]], title: str | None, widths: list[int]) -> SimpleTable:
-    return SimpleTable(
-        [[value] for _, value in cells], stubs=[name for name, _ in cells], title=title, txt_fmt=_layout(widths, "r")
-    )
 
 
 def _response_name(res: Results) -> str:
@@ -118,18 +68,18 @@ def _response_name(res: Results) -> str:
     return fit.y_name
 
 
-def _coefficients(res: Results, alpha: float) -> _Cells:
+def _coefficients(res: Results, alpha: float) -> Cells:
     limits = res.conf_int(alpha).to_numpy()
     rows = [
-        [_number(coef), _number(se), _z(coef, se), f"{p:.3f}", _number(low), _number(high)]
+        [number(coef), number(se), z_value(coef, se), f"{p:.3f}", number(low), number(high)]
         for coef, se, p, (low, high) in zip(res.params, res.bse, res.pvalues, limits, strict=True)
     ]
     letter = "t" if res.use_t else "z"
     headers = ["coef", "std err", letter, f"P>|{letter}|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"]
-    return _Cells(rows, headers, list(res.record.names), None, [20, 10, 9, 8, 7, 9, 9])
+    return Cells(rows, headers, list(res.record.names), None, [20, 10, 9, 8, 7, 9, 9])
 
 
-def _clients(res: Results) -> _Cells:
+def _clients(res: Results) -> Cells:
     fit, columns = res.record, client_columns(res.record)
     doubted = int((~fit.trusted).sum())
     title = f"Clients: {doubted} of {len(fit.labels)} down-weighted (weight below {TRUST:g})"
@@ -142,10 +92,10 @@ def _clients(res: Results) -> _Cells:
         )
     ]
     headers = ["rows", "gradient", "score (df)", "weight", "dist., SE"]
-    return _Cells(rows, headers, [str(label) for label in fit.labels[worst]], title, [20, 8, 10, 15, 10, 10])
+    return Cells(rows, headers, [str(label) for label in fit.labels[worst]], title, [20, 8, 10, 15, 10, 10])
 
 
-def _differences(res: Results) -> _Cells:
+def _differences(res: Results) -> Cells:
     """Return whether, and how much, the clients that carry weight differ."""
     clients = res.record.clients
     Q, df, p_value = clients.cochran
@@ -154,13 +104,15 @@ def _differences(res: Results) -> _Cells:
     largest = int(np.argmax(taus / np.maximum(res.bse.fillna(1.0), np.finfo(float).tiny)))
     spread = "none"
     if clients.differ:
-        spread = f"{clients.spread_kind}; tau {taus[largest]:.3g} in {_short([str(res.params.index[largest])], 14)[0]}"
+        spread = (
+            f"{clients.spread_kind}; tau {taus[largest]:.3g} in {shortened([str(res.params.index[largest])], 14)[0]}"
+        )
     rows = [[f"{Q:.1f}", f"{df:.0f}", f"{p_value:.3f}", f"{share:.2f}", spread]]
     headers = ["Cochran's Q", "df", "P>Q", "I^2", "spread allowed for"]
-    return _Cells(rows, headers, None, "Differences between clients", [12, 8, 8, 8, 38])
+    return Cells(rows, headers, None, "Differences between clients", [12, 8, 8, 8, 38])
 
 
-def _theory(res: Results) -> _Cells:
+def _theory(res: Results) -> Cells:
     """Return what the theory asks for that the network and the settings show by themselves."""
     fit, net = res.record, res.network
     lines = [
@@ -172,7 +124,7 @@ def _theory(res: Results) -> _Cells:
         low, high = np.log(res.nobs), np.sqrt(fit.sizes.mean()) * len(fit.labels) ** (-1 / 8)
         lines.append(["Theorem 3: lambda", f"{lam:.3g}", f"{low:.3g} to {high:.3g}", "indicative"])
     rows, stubs = [line[1:] for line in lines], [line[0] for line in lines]
-    return _Cells(rows, ["value", "wanted", "status"], stubs, "Theory", [26, 12, 22, 15])
+    return Cells(rows, ["value", "wanted", "status"], stubs, "Theory", [26, 12, 22, 15])
 
 
 def _notes(res: Results) -> list[str]:
@@ -264,10 +216,7 @@ def _notes(res: Results) -> list[str]:
         )
     if not res.converged:
         notes.append("The numerical error is above the tolerance: read the table with care.")
-    lines = ["Notes:"]
-    for k, note in enumerate(notes, start=1):
-        lines += wrapped(f"[{k}] {note}", later="    ")
-    return lines
+    return notes
 
 
 def _penalty_note(res: Results) -> str:
@@ -291,47 +240,6 @@ def _error_note(res: Results) -> str:
         f"Numerical error: optimisation {error.optimisation:.3f} + consensus {error.consensus:.3f} standard errors, "
         f"for the worst coefficient; wanted {res.record.tolerance:g}."
     )
-
-
-def _layout(widths: list[int], aligns: str) -> dict[str, Any]:
-    """Return a text format with columns of given widths (the stub first) that fill the page."""
-    return {
-        "data_fmts": ["%s"],
-        "empty_cell": "",
-        "colwidths": widths,
-        "colsep": " ",
-        "row_pre": "",
-        "row_post": "",
-        "table_dec_above": "=",
-        "table_dec_below": "=",
-        "header_dec_below": "-",
-        "header_fmt": "%s",
-        "stub_fmt": "%s",
-        "title_align": "c",
-        "header_align": "r",
-        "data_aligns": aligns,
-        "stubs_align": "l",
-        "fmt": "txt",
-    }
-
-
-def _number(value: float) -> str:
-    """Four decimals, or three significant digits where that would be all zeros or too wide."""
-    return f"{value:.4f}" if 1e-3 <= abs(value) < 1e4 or value == 0 else f"{value:.3g}"
-
-
-def _z(coef: float, se: float) -> str:
-    value = coef / se if se > 0 else np.nan
-    return f"{value:.3f}" if not abs(value) >= 1e3 else f"{value:.3g}"
-
-
-def _short(names: list[str], width: int | None) -> list[str]:
-    """Cut names in the middle, where levels of a factor differ least, and number those that become alike."""
-    if width is None:
-        return names
-    half = width // 2
-    cut = [name if len(name) <= width else f"{name[: half - 1]}~{name[-(width - half) :]}" for name in names]
-    return [text if cut.count(text) == 1 else f"{text[: width - 4]}~{k + 1}" for k, text in enumerate(cut)]
 
 
 def _rounds_needed(count: float) -> str:

@@ -12,8 +12,8 @@ from pandas.testing import assert_frame_equal
 
 import adfl_stats as ad
 from adfl_stats.cli import main as cli
-from adfl_stats.simulate.acceptance import judged
 from adfl_stats.simulate import study
+from adfl_stats.simulate.acceptance import judged
 
 SIZES = {"M": 30, "n": 60, "p": 5}
 REPLICATES = 24
