@@ -16,7 +16,7 @@ import pytest
 import adfl_stats as ad
 from adfl_stats import _kernels
 from adfl_stats.engine.problem import Problem
-from adfl_stats.losses.evaluation import evaluate, score_statistics
+from adfl_stats.losses.evaluation import evaluate, plain_scores
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 
@@ -66,9 +66,9 @@ def test_evaluate(benchmark, sizes):
     assert np.isfinite(found.evaluation.meat).all()
 
 
-def test_score_statistics(benchmark):
+def test_plain_scores(benchmark):
     task = problem("binomial", MANY, 10)
-    scores, _ = benchmark(score_statistics, task.data, task.family, np.zeros((task.M, 10)))
+    scores, _ = benchmark(plain_scores, task.data, task.family, np.zeros((task.M, 10)))
     assert np.isfinite(scores).all()
 
 

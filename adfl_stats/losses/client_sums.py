@@ -23,8 +23,8 @@ __all__ = [
     "meat",
     "moments",
     "own_predictor",
+    "rao_statistics",
     "scaled",
-    "score_statistic",
     "weighted_curvature",
 ]
 
@@ -169,7 +169,7 @@ def weighted_curvature(batch: Batch, X: Array, curvature: Array, weight: Array) 
     return out.reshape(-1, p * q, p * q)
 
 
-def score_statistic(found: ClientMoments, totals: Array) -> tuple[Array, Ints]:
+def rao_statistics(found: ClientMoments, totals: Array) -> tuple[Array, Ints]:
     """Return n g' I^+ g and the rank of I of each client; the pseudo-inverse serves clients with n_m < P."""
     roots, ranks = roots_of_inverses(found.information)
     along = found.gradient[:, None, :] @ roots

@@ -20,8 +20,8 @@ from adfl_stats.losses.client_sums import (
     linear_predictors,
     meat,
     moments,
+    rao_statistics,
     scaled,
-    score_statistic,
     weighted_curvature,
 )
 from adfl_stats.losses.families import Family
@@ -35,8 +35,8 @@ __all__ = [
     "curvature_and_meat",
     "evaluate",
     "majority_misfits",
+    "plain_scores",
     "rounding_variance",
-    "score_statistics",
 ]
 
 
@@ -210,8 +210,12 @@ def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: 
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[Array, Ints]:
-    """Return each client's score statistic at its own row of `thetas` (M, P), or the only one, and its rank."""
+def plain_scores(data: ClientData, family: Family, thetas: Array) -> tuple[Array, Ints]:
+    """Return Rao's statistic of each client at its own row of `thetas` (M, P), or the only one, and its rank.
+
+    One dispersion serves all clients, and the point is given: it orders clients where a start is chosen, and is the
+    suspicion "score" of `ADFL`. Tests, flags and tables use the statistic of the model of clients, which has a null.
+    """
     raw, ranks, dispersions = (
         np.zeros(data.n_clients),
         np.zeros(data.n_clients, dtype=np.int64),
@@ -220,7 +224,7 @@ def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[A
     for pieces in whole_clients(data, thetas.shape[1]):
         at = pieces[0].clients
         found = moments(data, family, thetas if len(thetas) == 1 else thetas[at], pieces)
-        raw[at], ranks[at] = score_statistic(found, data.totals[at])
+        raw[at], ranks[at] = rao_statistics(found, data.totals[at])
         dispersions[at] = found.dispersion
     raw[~data.counted], ranks[~data.counted] = np.inf, thetas.shape[1]
     return raw / _typical_dispersion(data, family, dispersions), ranks

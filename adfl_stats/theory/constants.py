@@ -61,9 +61,9 @@ class Constants:
     flat_noise : float
         Standard error of the gradient of the client with the smallest norm.
     hidden : tuple
-        Labels of the clients in A whose score statistic is within its chi-square 95 % point.
+        Labels of the clients in A whose score test (that of `adfl_stats.screen`) has a p-value of at least .05.
     suspects : int
-        Number of clients outside A whose score statistic is beyond it.
+        Number of clients outside A whose p-value is below that.
     omega_good, omega_bad, delta : float
         omega-bar^G, omega-bar^A_2 and Delta-bar_2 of section 4.1.
     step_least, step_most : float

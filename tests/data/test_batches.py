@@ -8,7 +8,7 @@ from adfl_stats.data import batches
 from adfl_stats.data import client_data as data_module
 from adfl_stats.losses.client_sums import client_moments
 from adfl_stats.losses.design_checks import separated_clients
-from adfl_stats.losses.evaluation import client_gradients, evaluate, score_statistics
+from adfl_stats.losses.evaluation import client_gradients, evaluate, plain_scores
 from adfl_stats.losses.families import Family
 
 
@@ -58,7 +58,7 @@ def test_each_client_is_what_it_is_alone(ragged, name):
     data = ad.ClientData.from_arrays(ragged.X, y, client, weights=ragged.row_weights)
     weights = rng.uniform(size=data.n_clients)
     whole = evaluate(data, family, thetas[0], weights).evaluation
-    own, ranks = score_statistics(data, family, thetas)
+    own, ranks = plain_scores(data, family, thetas)
     raw, dispersions = np.zeros(data.n_clients), np.zeros(data.n_clients)
     for m in range(data.n_clients):
         mine = slice(data.offsets[m], data.offsets[m + 1])
