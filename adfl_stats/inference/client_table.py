@@ -15,7 +15,9 @@ __all__ = ["client_columns"]
 def client_columns(fit: FitRecord) -> dict[str, NDArray[Any]]:
     """Return the columns of `Results.clients` that need no comparison of clients and no estimate without one."""
     unit = np.sqrt(np.diag(fit.sandwich))
-    apart = (fit.theta - fit.theta.mean(axis=0)) / unit
+    # Data without noise have standard errors of zero.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = (fit.theta - fit.theta.mean(axis=0)) / unit
     norms = np.linalg.norm(fit.evaluation.gradients, axis=1)
     return {
         "n": fit.sizes,

@@ -60,7 +60,10 @@ def statistics_at(X, y, client, weights, theta, noise=None, spread=None):
     # The noise is the same in all directions.
     null = only(Null, dispersions=noise, shape=np.eye(P))
     summaries = summarise(data, resolve_family("gaussian"), theta)
-    return _statistics(only(ClientModel, summaries=summaries, null=null, spread=spread), weights / M)
+    kind = "diagonal" if spread.any() else "none"
+    model = only(ClientModel, summaries=summaries, null=null, spread=spread, spread_kind=kind)
+    information = np.stack([X[client == m].T @ X[client == m] for m in data.labels])
+    return _statistics(model, weights / M, information)
 
 
 def only(kind, **given):
