@@ -52,6 +52,7 @@ from adfl_stats.methods import (
 from adfl_stats.model import DecentralizedGLM
 from adfl_stats.network import generators as networks
 from adfl_stats.network.network import Network
+from adfl_stats.objective_model import DecentralizedModel
 from adfl_stats.report import plots
 from adfl_stats.report.starts import compare_starts
 from adfl_stats.simulate import study
@@ -76,6 +77,7 @@ __all__ = [
     "ConditionWarning",
     "ConvergenceWarning",
     "DecentralizedGLM",
+    "DecentralizedModel",
     "DivergenceError",
     "Extra",
     "GeometricMedian",

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import linalg
+from scipy.linalg import lapack
 
 from adfl_stats._types import Array, Ints, Mask
 
-__all__ = ["inverse", "roots_of_inverses", "stacked_cholesky", "unit_diagonal"]
+__all__ = [
+    "inverse",
+    "lower_solutions",
+    "roots_of_inverses",
+    "stacked_cholesky",
+    "unit_diagonal",
+    "whitened",
+    "whitening",
+]
+
+
+# From this side on, a call of LAPACK for each matrix costs less than a loop over the columns of all.
+LARGE = 24
 
 
 def inverse(matrix: Array) -> Array:
@@ -35,8 +48,21 @@ def unit_diagonal(matrices: Array) -> tuple[Array, Array]:
 def stacked_cholesky(matrices: Array, least: float) -> tuple[Array, Mask]:
     """Return the Cholesky factors of a stack (C, P, P), and which matrices have one with a diagonal above `least`.
 
-    NumPy's own gives up on the whole stack where one of its matrices has no factor.
+    NumPy's own gives up on the whole stack where one of its matrices has no factor; they are then found together,
+    column by column.
     """
+    try:
+        factor = np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        return _by_columns(matrices, least)
+    # A factor with NaN is none either.
+    if not (np.diagonal(factor, axis1=1, axis2=2) > least).all():
+        return _by_columns(matrices, least)
+    return np.asarray(factor, dtype=np.float64), np.ones(len(matrices), dtype=np.bool_)
+
+
+def _by_columns(matrices: Array, least: float) -> tuple[Array, Mask]:
+    """Return what `stacked_cholesky` does."""
     factor, full = np.zeros_like(matrices), np.ones(len(matrices), dtype=np.bool_)
     for j in range(matrices.shape[1]):
         column = matrices[:, j:, j] - (factor[:, j:, :j] @ factor[:, j, :j, None])[:, :, 0]
@@ -47,31 +73,69 @@ def stacked_cholesky(matrices: Array, least: float) -> tuple[Array, Mask]:
     return factor, full
 
 
+def lower_solutions(lower: Array, values: Array) -> Array:
+    """Return L^-1 v for stacks of lower triangles (C, P, P) and vectors (C, P), by forward substitution."""
+    out = np.empty_like(values)
+    for j in range(values.shape[1]):
+        known = np.einsum("ij,ij->i", lower[:, j, :j], out[:, :j])
+        out[:, j] = (values[:, j] - known) / lower[:, j, j]
+    return out
+
+
 def roots_of_inverses(matrices: Array) -> tuple[Array, Ints]:
     """Return F (C, P, P) with F F' = J^+ on the range of J, for nonnegative definite J (C, P, P), and the ranks of J.
 
     F'JF is the identity but for zeros in the columns of F that J has no rank for. The columns of J are
     brought to one scale first, or their units would decide about its rank. What is not finite has NaN and rank 0.
     """
+    roots, _, ranks = whitening(matrices)
+    return roots, ranks
+
+
+def whitening(matrices: Array) -> tuple[Array, Array, Ints]:
+    """Return F of `roots_of_inverses`, the factors F'J (C, P, P), whose squares are J on its range, and the ranks."""
     scaled, unit = unit_diagonal(matrices)
     # The squared pivots are what a unit column has left beside those before it.
     factor, full = stacked_cholesky(scaled, 1e-4)
     roots, ranks = _transposed_inverses(factor), np.full(len(matrices), matrices.shape[1])
+    factors = _unscaled(factor, unit)
     finite = np.isfinite(scaled).all(axis=(1, 2))
-    roots[~finite], ranks[~finite] = np.nan, 0
-    if len(short := np.flatnonzero(~full & finite)):
+    roots[~finite], factors[~finite], ranks[~finite] = np.nan, np.nan, 0
+    short = np.flatnonzero(~full & finite)
+    if len(short):
         values, vectors = np.linalg.eigh(scaled[short])
         keep = values > np.maximum(values[:, -1:], 0.0) * values.shape[1] * 1e-12
         roots[short] = vectors * np.where(keep, 1.0 / np.sqrt(np.where(keep, values, 1.0)), 0.0)[:, None, :]
         ranks[short] = keep.sum(axis=1)
     roots *= unit[:, :, None]
-    return roots, ranks
+    factors[short] = roots[short].transpose(0, 2, 1) @ matrices[short]
+    return roots, factors, ranks
+
+
+def whitened(matrices: Array, vectors: Array) -> tuple[Array, Array, Ints]:
+    """Return F'v of vectors v (C, P), factors and ranks, with F of `whitening`, which is not formed where it can be."""
+    scaled, unit = unit_diagonal(matrices)
+    factor, full = stacked_cholesky(scaled, 1e-4)
+    if full.all():
+        return lower_solutions(factor, vectors * unit), _unscaled(factor, unit), np.full(len(full), len(factor[0]))
+    roots, factors, ranks = whitening(matrices)
+    return (vectors[:, None, :] @ roots)[:, 0], factors, ranks
+
+
+def _unscaled(factor: Array, unit: Array) -> Array:
+    """Return the transposed factors of matrices that `unit_diagonal` brought to unit diagonals."""
+    size = np.divide(1.0, unit, out=np.zeros_like(unit), where=unit > 0.0)
+    return np.asarray(factor.transpose(0, 2, 1) * size[:, None, :])
 
 
 def _transposed_inverses(factor: Array) -> Array:
     """Return the inverses of lower triangles (C, P, P), transposed; of no use where a diagonal has a zero."""
+    P = factor.shape[1]
+    if P >= LARGE and (np.diagonal(factor, axis1=1, axis2=2) > 0.0).all():
+        # The transpose of a lower triangle in C's order is an upper one in Fortran's.
+        return np.stack([lapack.dtrtri(one.T)[0] for one in factor]) if len(factor) else np.zeros_like(factor)
     found = np.zeros_like(factor)
-    for j in range(factor.shape[1]):
+    for j in range(P):
         diagonal = np.where(factor[:, j, j] > 0.0, factor[:, j, j], np.inf)
         found[:, j, j] = 1.0 / diagonal
         found[:, :j, j] = (found[:, :j, :j] @ factor[:, j, :j, None])[:, :, 0] / -diagonal[:, None]

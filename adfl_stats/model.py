@@ -15,28 +15,23 @@ from adfl_stats._threads import default_threads, one_blas_thread
 from adfl_stats._types import Mask
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.attacks import Attack
-from adfl_stats.engine.numerical_error import NumericalError, consensus_error, numerical_error, yardstick_of
+from adfl_stats.engine.numerical_error import NumericalError
 from adfl_stats.engine.overflow import overflowing_clients
 from adfl_stats.engine.problem import OVERFLOW_ADVICE, Problem, overflow_error
 from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.errors import ConditionWarning, ConvergenceWarning, NetworkWarning
-from adfl_stats.inference.client_record import record_clients
-from adfl_stats.inference.clustered import gather_clustered
-from adfl_stats.inference.evidence import gather_evidence
-from adfl_stats.inference.judging import judging_point
-from adfl_stats.inference.record import FitRecord, Start, goodness
+from adfl_stats.inference.record import fit_record
 from adfl_stats.inference.results import Results
 from adfl_stats.losses import design_checks
-from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.families import Family, resolve_family
 from adfl_stats.losses.glm import GLM, with_constants
 from adfl_stats.losses.penalties import Ridge
-from adfl_stats.methods import ADFL, Method, Outcome, check_needs
+from adfl_stats.methods import ADFL, Method, check_needs
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.advice import Advice, advisable, advise_on
 from adfl_stats.theory.rates import Rates, rates_of
-from adfl_stats.trust import HETEROGENEITY, LEAST_FOR_SPREAD, has_known_dispersion, model_at
+from adfl_stats.trust import HETEROGENEITY, LEAST_FOR_SPREAD, differing_coefficients
 from adfl_stats.trust.weights import trusted_by
 
 __all__ = ["DecentralizedGLM"]
@@ -255,7 +250,10 @@ class DecentralizedGLM:
         attack : Attack, optional
             Clients that lie to the others, from `attacks`: a stress test, outside aDFL's theory.
         keep_data : bool
-            Let the results hold the data (``res.data``); otherwise they live without them.
+            Let the results hold the data (``res.data``) and the model for good, in pickles the data too. Otherwise
+            they hold the model (``res.model``) only until all of inference was computed, which is done when it is
+            first asked for, or before results are saved, pickled or told to `remove_data`. The data are not copied:
+            leave them as they are until then.
         """
         if method is None:
             method = ADFL(balance=isinstance(self.network, Network))
@@ -300,12 +298,17 @@ class DecentralizedGLM:
         with one_blas_thread():
             data = self._data_for(method)
         said = self._said + (self._warn_of_overflow(data) if method.sets_aside else [])
-        problem = Problem(GLM(data, self.family, self.penalty), self.network, self.weighting, team)
+        problem = Problem(self._glm(data), self.network, self.weighting, team)
+        differing_coefficients(problem, heterogeneity)
         check_needs(method, problem, plan)
         with one_blas_thread():
             outcome = method.estimate(problem, plan)
-            found = _gather(problem, method, outcome, plan, said)
-        return Results(found, data if keep_data else None)
+            params, trusted = outcome.theta.mean(axis=0), trusted_by(outcome.steps.weights)
+            said = said + design_checks.warn_of_domain(data, self.family, params, trusted)
+            record = fit_record(self, problem, method, outcome, plan, said)
+            if plan.rounds is None and outcome.smooth and record.error.total > plan.tolerance:
+                _warn_of_error(record.error, plan, outcome.runs[-1])
+        return Results(record, *((data, self) if keep_data else ()))
 
     def rates(self, res: Results) -> Rates:
         """Measure how fast a fit of this model by `DFL` or `ADFL` converges, and what rounds cannot remove.
@@ -351,90 +354,21 @@ class DecentralizedGLM:
             return advise_on(partial(self._problem, data=self._data_for(method)), network, method, tolerance)
 
     def _problem(self, network: Network | NetworkSchedule, data: ClientData | None = None) -> Problem:
-        glm = GLM(self.data if data is None else data, self.family, self.penalty)
-        return Problem(glm, network, self.weighting, default_threads())
+        return Problem(self._glm(self.data if data is None else data), network, self.weighting, default_threads())
 
+    def _glm(self, data: ClientData) -> GLM:
+        """Return the objective; one serves all fits, with what it computes of the data."""
+        if data is not self.data:
+            return self._objective_without_overflow
+        return self._objective
 
-def _gather(problem: Problem, method: Method, outcome: Outcome, plan: Plan, said: list[str]) -> FitRecord:
-    """Evaluate the estimate once more over the data and put together what results need."""
-    data, family, network = problem.glm.data, problem.glm.family, problem.topology
-    params, steps = outcome.theta.mean(axis=0), outcome.steps
-    penalty, smooth = problem.glm.penalty, outcome.smooth
-    found = evaluate(data, family, params, steps.totals).penalised(penalty, params, steps.totals)
-    unit = yardstick_of(problem, found.hessian, found.meat)
-    if outcome.smooth:
-        error = numerical_error(problem, outcome.theta, steps.totals, unit)
-    else:
-        error = NumericalError(np.nan, consensus_error(outcome.theta, unit.se))
-    last = outcome.runs[-1]
-    if plan.rounds is None and outcome.smooth and error.total > plan.tolerance:
-        _warn_of_error(error, plan, last)
-    judged = judging_point(problem, params, steps.totals, smooth=smooth)
-    clients = outcome.clients or model_at(problem.unpenalised, judged, steps.weights, plan.heterogeneity)
-    clients = clients.at(problem.unpenalised, judged)
-    record = record_clients(
-        clients, steps.totals, data.totals, known=has_known_dispersion(data, family), smooth=outcome.smooth
-    )
-    clustered = gather_clustered(
-        data,
-        family,
-        params,
-        steps.totals,
-        found,
-        smooth=outcome.smooth,
-        spread=record.spread if record.differ else None,
-        dispersion=record.dispersion,
-        penalty=penalty,
-    )
-    evidence = gather_evidence(data, family, params, steps.totals, found, smooth=smooth, penalty=penalty)
-    if penalty is not None:
-        without = evaluate(data, family, judged, steps.totals)
-        mirrors = gather_evidence(data, family, judged, steps.totals, without, smooth=smooth)
-        evidence = replace(mirrors, shift=evidence.shift)
-    said = said + design_checks.warn_of_domain(data, family, params, trusted_by(steps.weights))
-    llf, deviance = goodness(data, family, params, steps.weights, found.scale)
-    trace = pd.concat([pd.DataFrame(run.trace).assign(run=k) for k, run in enumerate(outcome.runs)], ignore_index=True)
-    return FitRecord(
-        method=method.name,
-        weighted=method.has_limit and plan.attack is None,
-        details=outcome.details
-        | ({} if plan.attack is None else {"attack": type(plan.attack).__name__})
-        | ({"warnings": said} if said else {}),
-        family=family,
-        network=network,
-        theta=outcome.theta,
-        weights=steps.weights,
-        total_weights=steps.totals,
-        evaluation=found,
-        evidence=evidence,
-        clients=record,
-        clustered=clustered,
-        cov_type="CR2" if record.differ and outcome.smooth and clustered.clients > 1 else "sandwich",
-        error=error,
-        tolerance=plan.tolerance,
-        trace=trace[["run", "round", "step", "moved", "consensus"]],
-        start=Start.of(outcome.initial, params),
-        # The engine changes coordinates where it chooses both the step and the rounds.
-        smooth=outcome.smooth,
-        n_dropped=data.n_dropped,
-        preconditioned=plan.step is None and plan.rounds is None,
-        solver=last.solver,
-        step=last.step,
-        rounds=last.rounds,
-        rounds_needed=last.needed,
-        total_rounds=sum(run.rounds for run in outcome.runs),
-        sizes=data.sizes,
-        labels=data.labels,
-        columns=list(data.names),
-        classes=data.classes,
-        y_name=data.y_name,
-        client_name=data.client_name,
-        llf=llf,
-        deviance=deviance,
-        spec=data.spec,
-        weighting=problem.weighting,
-        penalty=penalty,
-    )
+    @cached_property
+    def _objective(self) -> GLM:
+        return GLM(self.data, self.family, self.penalty)
+
+    @cached_property
+    def _objective_without_overflow(self) -> GLM:
+        return GLM(self._without_overflow, self.family, self.penalty)
 
 
 def _warn_of_error(error: NumericalError, plan: Plan, last: Run) -> None:
@@ -448,7 +382,7 @@ def _warn_of_error(error: NumericalError, plan: Plan, last: Run) -> None:
         f"the numerical error is {error.total:.3g} standard errors {when}, above tolerance="
         f"{plan.tolerance:g} (optimisation {error.optimisation:.3g}, consensus {error.consensus:.3g}): {advice}",
         ConvergenceWarning,
-        stacklevel=4,
+        stacklevel=3,
     )
 
 

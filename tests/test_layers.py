@@ -17,7 +17,7 @@ ROOT = Path(ad.__file__).parent
 # A room, or a module beside the rooms, imports only from lines above its own, and from itself.
 LAYERS = [
     {"_kernels", "_types", "errors"},
-    {"_algebra", "_arguments", "_threads"},
+    {"_algebra", "_arguments", "_text", "_threads"},
     {"_client_sets"},
     {"network", "data"},
     {"losses"},
@@ -26,7 +26,7 @@ LAYERS = [
     {"methods"},
     {"inference"},
     {"theory"},
-    {"model"},
+    {"model", "objective_model"},
     {"report", "simulate"},
     {""},
     {"cli"},
@@ -182,8 +182,9 @@ def public_objects():
 
 
 def members(path, kind):
-    """Yield the public methods and properties that a class of ours defines."""
-    for name, member in vars(kind).items():
+    """Yield the public methods and properties that a class of ours has, its own and those of our base classes."""
+    ours = [base for base in reversed(kind.__mro__) if base.__module__.startswith("adfl_stats")]
+    for name, member in {name: member for base in ours for name, member in vars(base).items()}.items():
         if isinstance(member, (classmethod, staticmethod)):
             member = member.__func__
         if not name.startswith("_") and (

@@ -18,7 +18,7 @@ from adfl_stats._types import Array, Ints
 from adfl_stats.data import client_data as _data
 from adfl_stats.data.client_data import ClientData
 
-__all__ = ["Batch", "batches", "row_blocks", "row_clients", "whole_clients"]
+__all__ = ["Batch", "batches", "client_chunks", "row_blocks", "row_clients", "whole_clients"]
 
 
 # Numbers that the (P, P) matrices of a batch's clients may hold together.
@@ -122,6 +122,12 @@ def batches(data: ClientData, P: int) -> Iterator[Batch]:
     """Yield the batches of `whole_clients` one by one, for sums over the pieces of a client."""
     for group in whole_clients(data, P):
         yield from group
+
+
+def client_chunks(M: int, P: int) -> list[slice]:
+    """Return slices of M clients whose (P, P) matrices stay in the processor's cache together, a few of each."""
+    size = max(1, MATRIX_ENTRIES // (8 * P * P))
+    return [slice(low, min(low + size, M)) for low in range(0, M, size)]
 
 
 def row_blocks(data: ClientData) -> Iterator[slice]:

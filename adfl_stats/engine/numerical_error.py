@@ -78,9 +78,10 @@ def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
     Raises ValueError where the clients that carry weight do not identify all coefficients.
     """
     size = problem.glm.coefficient_sizes
-    values, vectors = linalg.eigh(hessian / np.outer(size, size))
+    scaled = hessian / np.outer(size, size)
+    values = linalg.eigvalsh(scaled)
     if not values[0] > 1e-13 * values[-1]:
-        lost = np.abs(vectors[:, 0]) > 0.1
+        lost = np.abs(linalg.eigh(scaled)[1][:, 0]) > 0.1
         raise ValueError(
             f"the clients that carry weight do not identify {listing(np.asarray(problem.names)[lost])}: "
             "their rows hold too little about it. Leave it out of the model, or give its clients weight"
@@ -89,11 +90,16 @@ def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
     return Yardstick(bread, np.sqrt(np.diag(covariance)))
 
 
-def numerical_error(problem: Problem, theta: Array, totals: Array, unit: Yardstick) -> NumericalError:
-    """Measure theta (M, P) against the estimating equation sum_m v_m grad L_m = 0."""
+def numerical_error(
+    problem: Problem, theta: Array, totals: Array, unit: Yardstick, gradients: Array | None = None
+) -> NumericalError:
+    """Measure theta (M, P) against the estimating equation sum_m v_m grad L_m = 0.
+
+    `gradients` (M, P) are those at the mean of theta, where they are known.
+    """
     centre = problem.mean(theta)
-    gradients = problem.common_gradients(centre[None])[:, 0]
-    slope = problem.transport.total(lambda at: totals[at] @ gradients[at])
+    known = problem.common_gradients(centre[None])[:, 0] if gradients is None else gradients
+    slope = problem.transport.total(lambda at: totals[at] @ known[at])
     newton = unit.inverse @ slope / problem.M
     optimisation = float(np.max(np.abs(newton) / floored(unit.se, centre)))
     return NumericalError(optimisation, consensus_error(theta, unit.se, problem.transport))

@@ -1,4 +1,4 @@
-"""What a fit keeps of its model of clients, without the data: verdicts, deviations, spread, effects."""
+"""What a fit keeps of its model of clients, without the data: score statistics, spread, deviations, effects."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from adfl_stats._algebra import inverse, stacked_cholesky
+from adfl_stats._algebra import inverse, lower_solutions, stacked_cholesky
 from adfl_stats._types import Array, Ints, Mask
-from adfl_stats.data.batches import MATRIX_ENTRIES
+from adfl_stats.data.batches import client_chunks
 from adfl_stats.inference.clustered import LEAST_VARIANCE
 from adfl_stats.trust.client_model import ClientModel
 from adfl_stats.trust.null import Null
 from adfl_stats.trust.summaries import Summaries
 
-__all__ = ["ClientRecord", "record_clients"]
+__all__ = ["ClientEffects", "ClientRecord", "client_effects", "record_clients"]
 
 
 # Fewer normal clients do not show what they vary like; degrees of freedom, beyond 4, that their tails may have at most.
@@ -58,11 +58,6 @@ class ClientRecord:
         above one.
     cochran : list of float
         Cochran's Q of the normal clients over all coefficients, its degrees of freedom, and its p-value.
-    deviations, errors : ndarray (M, P)
-        One scoring step from the estimate to the client's own, and its standard errors (sampling alone); NaN where the
-        client does not know all coefficients.
-    effects, effect_errors : ndarray (M, P)
-        The deviations shrunk by T (empirical Bayes), and their standard errors; zero where clients do not differ.
     """
 
     spread_kind: str
@@ -81,10 +76,6 @@ class ClientRecord:
     df: Array
     p_values: Array
     cochran: list[float]
-    deviations: Array
-    errors: Array
-    effects: Array
-    effect_errors: Array
 
     WORDS: ClassVar = ("spread_kind", "components", "candidates", "cochran", "dispersion", "prior", "kurtosis")
 
@@ -92,6 +83,11 @@ class ClientRecord:
     def differ(self) -> bool:
         """Whether clients differ."""
         return self.spread_kind != "none"
+
+    def quantile(self, level: float) -> Array:
+        """Return what the statistic of a client that follows the model stays below with this probability (M,)."""
+        ranks = np.maximum(self.ranks, 1)
+        return np.asarray(ranks * (1.0 - 2.0 / self.df) * stats.f.ppf(level, ranks, self.df))
 
     def words(self) -> dict[str, Any]:
         """Return what is not an array, for a file."""
@@ -102,7 +98,28 @@ class ClientRecord:
         return {part.name: getattr(self, part.name) for part in fields(self) if part.name not in self.WORDS}
 
 
-def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: bool, smooth: bool) -> ClientRecord:
+@dataclass(frozen=True, eq=False)
+class ClientEffects:
+    """Where each client stands.
+
+    Attributes
+    ----------
+    deviations, errors : ndarray (M, P)
+        One scoring step from the estimate to the client's own, and its standard errors (sampling alone); NaN where the
+        client does not know all coefficients.
+    effects, effect_errors : ndarray (M, P)
+        The deviations shrunk by T (empirical Bayes), and their standard errors; zero where clients do not differ.
+    """
+
+    deviations: Array
+    errors: Array
+    effects: Array
+    effect_errors: Array
+
+
+def record_clients(
+    model: ClientModel, totals: Array, rows: Array, information: Array, *, known: bool, smooth: bool
+) -> ClientRecord:
     """Sum up a model of clients at the estimate.
 
     Parameters
@@ -113,6 +130,8 @@ def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: boo
         The clients' total weights v_m.
     rows : ndarray (M,)
         The clients' total row weights; v_m / (M rows) is what a row counts in the estimating equation.
+    information : ndarray (M, P, P)
+        Each client's mean information.
     known : bool
         Whether the dispersion follows from the mean, so that no client can be noisy.
     smooth : bool
@@ -123,18 +142,14 @@ def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: boo
     heard = summaries.ranks > 0
     # A client without information says nothing, unless it is one whose numbers overflow.
     silent = ~heard & (model.probabilities[:, 0] > 0.5)
-    statistics, ranks = _statistics(model, totals / (M * rows) if smooth else np.zeros(M))
+    statistics, ranks = _statistics(
+        model, totals / (M * rows) if smooth else np.zeros(M), rows[:, None, None] * information
+    )
     inflation, df = _empirical_null(statistics, ranks, null.df, (model.probabilities[:, 0] > 0.5) & heard)
     statistics = statistics / inflation
     with np.errstate(divide="ignore", invalid="ignore"):
         p_values = stats.f.sf(statistics / np.maximum(ranks, 1) / (1.0 - 2.0 / df), np.maximum(ranks, 1), df)
     noise, noisy = _noise(summaries, null, known=known)
-    full = summaries.ranks == P
-    deviations, errors = np.full((M, P), np.nan), np.full((M, P), np.nan)
-    deviations[full] = np.linalg.solve(summaries.factors[full], summaries.scores[full][:, :, None])[:, :, 0]
-    effects, effect_errors = np.zeros((M, P)), np.zeros((M, P))
-    errors[heard], effects[heard], effect_errors[heard] = _effects(model)
-    errors[~full] = np.nan
     return ClientRecord(
         spread_kind=model.spread_kind,
         components=model.components,
@@ -152,48 +167,67 @@ def record_clients(model: ClientModel, totals: Array, rows: Array, *, known: boo
         df=df,
         p_values=np.where(heard & (ranks > 0), p_values, np.where(heard | silent, 1.0, 0.0)),
         cochran=model.cochran,
-        deviations=deviations,
-        errors=errors,
-        effects=effects,
-        effect_errors=effect_errors,
     )
 
 
-def _statistics(model: ClientModel, alone: Array) -> tuple[Array, Ints]:
+def client_effects(model: ClientModel) -> ClientEffects:
+    """Return how far each client is from the estimate, on its own and as the others help to see it."""
+    summaries = model.summaries
+    M, P = summaries.scores.shape
+    heard, full = summaries.ranks > 0, summaries.ranks == P
+    deviations, errors = np.full((M, P), np.nan), np.full((M, P), np.nan)
+    deviations[full] = np.linalg.solve(summaries.factors[full], summaries.scores[full][:, :, None])[:, :, 0]
+    effects, effect_errors = np.zeros((M, P)), np.zeros((M, P))
+    errors[heard], effects[heard], effect_errors[heard] = _effects(model)
+    errors[~full] = np.nan
+    return ClientEffects(deviations, errors, effects, effect_errors)
+
+
+def _statistics(model: ClientModel, alone: Array, information: Array) -> tuple[Array, Ints]:
     """Return s_m' Var(s_m)^+ s_m and its rank, in coordinates in which the client's information is the identity.
 
     With W_m the variance of the whitened score z_m (noise level times shape, plus L_m'T L_m) and a_m what a row of the
     client counts, the estimate moves z_m by L_m'H^-1 sum_k a_k L_k z_k, H = sum_k a_k J_k, and its variance to
 
         W_m - a_m (W_m G_m + G_m W_m) + L_m' S L_m,   G_m = L_m'H^-1 L_m,   S = H^-1 (sum_k a_k^2 L_k W_k L_k') H^-1.
+
+    Where W_m = phi_m I this is phi_m I + L_m' (S - 2 a_m phi_m H^-1) L_m.
     """
-    factors, P = model.summaries.factors, model.summaries.factors.shape[1]
-    H, outer = np.zeros((P, P)), np.zeros((P, P))
-    for at in _chunks(len(factors), P):
-        L = alone[at, None, None] * factors[at]
-        H += np.tensordot(L, factors[at], ((0, 1), (0, 1)))
-        outer += (L.transpose(0, 2, 1) @ _variances(model, at) @ L).sum(axis=0)
-    bread = inverse(H) if alone.any() else np.zeros((P, P))
-    S = bread @ outer @ bread
-    statistics, ranks = np.empty(len(factors)), model.summaries.ranks.copy()
-    for at in _chunks(len(factors), P):
-        W, L, flipped = _variances(model, at), factors[at], factors[at].transpose(0, 2, 1)
-        cross = alone[at, None, None] * (W @ (L @ bread @ flipped))
-        W += L @ S @ flipped - cross - cross.transpose(0, 2, 1)
-        scale = np.maximum(model.null.dispersions[at], np.finfo(float).tiny)
+    summaries, noise = model.summaries, model.null.dispersions
+    factors, P = summaries.factors, summaries.factors.shape[1]
+    plain = not model.differ and bool((model.null.shape == np.eye(P)).all())
+    heard = np.flatnonzero(summaries.ranks > 0)
+    bread = S = np.zeros((P, P))
+    if alone.any():
+        bread = inverse(np.tensordot(alone[heard], information[heard], 1))
+        if plain:
+            outer = np.tensordot((alone**2 * noise)[heard], information[heard], 1)
+        else:
+            outer = np.zeros((P, P))
+            for at in client_chunks(len(factors), P):
+                L = alone[at, None, None] * factors[at]
+                outer += (L.transpose(0, 2, 1) @ _variances(model, at) @ L).sum(axis=0)
+        S = bread @ outer @ bread
+    statistics, ranks = np.empty(len(factors)), summaries.ranks.copy()
+    scales = np.maximum(noise, np.finfo(float).tiny)
+    for at in client_chunks(len(factors), P):
+        L, scale, diagonal = factors[at], scales[at], np.arange(P)
+        if plain:
+            W = L @ ((S - 2.0 * (alone[at] * scale)[:, None, None] * bread) @ L.transpose(0, 2, 1))
+            W[:, diagonal, diagonal] += scale[:, None]
+        else:
+            W, flipped = _variances(model, at), L.transpose(0, 2, 1)
+            cross = alone[at, None, None] * (W @ (L @ bread @ flipped))
+            W += L @ S @ flipped - cross - cross.transpose(0, 2, 1)
+        W /= scale[:, None, None]
         # Beyond a client's rank the score is zero; a unit variance there changes nothing.
-        beyond = np.square(L).sum(axis=2) == 0.0
-        W = np.where(beyond[:, :, None] | beyond[:, None, :], 0.0, W / scale[:, None, None])
-        W[:, np.arange(P), np.arange(P)] += beyond
-        statistics[at], less = _quadratic_forms(W, model.summaries.scores[at] / np.sqrt(scale)[:, None])
+        short = np.flatnonzero(ranks[at] < P)
+        beyond = np.square(L[short]).sum(axis=2) == 0.0
+        W[short] = np.where(beyond[:, :, None] | beyond[:, None, :], 0.0, W[short])
+        W[short[:, None], diagonal, diagonal] += beyond
+        statistics[at], less = _quadratic_forms(W, summaries.scores[at] / np.sqrt(scale)[:, None])
         ranks[at] -= less
     return statistics, np.maximum(ranks, 0)
-
-
-def _chunks(M: int, P: int) -> list[slice]:
-    """Return slices of the clients whose (P, P) matrices together are not large."""
-    size = max(1, MATRIX_ENTRIES // (8 * P * P))
-    return [slice(low, min(low + size, M)) for low in range(0, M, size)]
 
 
 def _variances(model: ClientModel, at: slice) -> Array:
@@ -201,14 +235,17 @@ def _variances(model: ClientModel, at: slice) -> Array:
     factors, P = model.summaries.factors[at], model.summaries.factors.shape[1]
     full = (model.summaries.ranks[at] == P)[:, None, None]
     shape = np.where(full, model.null.shape, np.eye(P))
-    return model.null.dispersions[at, None, None] * shape + factors @ model.spread @ factors.transpose(0, 2, 1)
+    W = model.null.dispersions[at, None, None] * shape
+    return W + factors @ model.spread @ factors.transpose(0, 2, 1) if model.differ else W
 
 
 def _quadratic_forms(variance: Array, along: Array) -> tuple[Array, Ints]:
     """Return z'V^+ z for stacks V (C, P, P) and z (C, P), and how much rank V lacks."""
     lower, full = stacked_cholesky(variance, np.sqrt(LEAST_VARIANCE))
     statistics, less = np.empty(len(along)), np.zeros(len(along), dtype=np.int64)
-    statistics[full] = np.square(np.linalg.solve(lower[full], along[full][:, :, None])).sum(axis=(1, 2))
+    statistics[full] = np.square(lower_solutions(lower[full], along[full])).sum(axis=1)
+    if full.all():
+        return statistics, less
     values, vectors = np.linalg.eigh(variance[~full])
     keep = values > LEAST_VARIANCE
     squares = np.square((vectors.transpose(0, 2, 1) @ along[~full][:, :, None])[:, :, 0])
@@ -265,7 +302,7 @@ def _effects(model: ClientModel) -> tuple[Array, Array, Array]:
     scores, units = model.scores, model.units
     T, P = model.spread / np.outer(units, units), len(units)
     errors, effects, spreads = (np.zeros((scores.M, P)) for _ in range(3))
-    for at in _chunks(scores.M, P):
+    for at in client_chunks(scores.M, P):
         J, full = scores.information[at], scores.ranks[at] == P
         part = np.full((len(J), P), np.nan)
         part[full] = np.sqrt(np.diagonal(np.linalg.inv(J[full]), axis1=1, axis2=2))

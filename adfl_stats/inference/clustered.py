@@ -42,21 +42,26 @@ cluster-robust inference. Journal of Applied Econometrics 38, 671-694.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adfl_stats._algebra import inverse, roots_of_inverses, stacked_cholesky
 from adfl_stats._types import Array, Mask
-from adfl_stats.data.batches import whole_clients
+from adfl_stats.data.batches import client_chunks
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.losses.client_sums import moments
-from adfl_stats.losses.evaluation import Evaluation
-from adfl_stats.losses.families import Family
-from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.evaluation import PointSums
 
-__all__ = ["Clustered", "adjustments", "contrast_df", "gather_clustered", "identified", "joint_df", "left_out"]
+__all__ = [
+    "Clustered",
+    "adjustments",
+    "carry_weight",
+    "contrast_df",
+    "gather_clustered",
+    "identified",
+    "joint_df",
+    "left_out",
+]
 
 
 # A client carries weight if a row of it counts more than this share of the row that counts most.
@@ -106,53 +111,42 @@ class Clustered:
     left: Array
     right: Array
 
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return the fields as arrays, for a file."""
-        return {part.name: np.asarray(getattr(self, part.name)) for part in fields(self)}
-
-    @classmethod
-    def of_arrays(cls, arrays: dict[str, NDArray[np.generic]]) -> Clustered:
-        """Return the record whose `arrays` these are."""
-        plain = {name: arrays[name].item() for name in ("clients", "rows", "least_df")}
-        return cls(**(arrays | plain))
-
 
 def gather_clustered(
     data: ClientData,
-    family: Family,
-    theta: Array,
     weights: Array,
-    found: Evaluation,
+    point: PointSums,
     *,
     smooth: bool,
     spread: Array | None = None,
     dispersion: float = 1.0,
-    penalty: Ridge | None = None,
+    ridge: Array | None = None,
 ) -> Clustered:
-    """Pass over the clients once for the contributions of CR2 and CR3, and the degrees of freedom.
+    """Find the contributions of CR2 and CR3, and the degrees of freedom.
 
     Parameters
     ----------
-    data, family, theta
-        As in `evaluate`.
+    data : ClientData
+        The clients' sizes; no row is read.
     weights : ndarray (M,)
         The clients' total weights v_m.
-    found : Evaluation
-        What `evaluate` returned for these.
+    point : PointSums
+        What `evaluate` found at the estimate.
     smooth : bool
-        Whether theta solves the weighted estimating equation. If not (medians do not), the record is empty.
+        Whether the estimate solves the weighted estimating equation. If not (medians do not), the record is empty.
     spread : ndarray (P, P), optional
-        T, the variance of the clients' own parameters. It takes one more pass.
+        T, the variance of the clients' own parameters.
     dispersion : float
         phi, the rows' variance within clients; matters beside T only.
-    penalty : Ridge, optional
-        Part of u_m, K_m and H, with the client's share of it, and no part of the variances Omega_m.
+    ridge : ndarray (P,), optional
+        The curvature of a penalty. It is part of u_m, K_m and H, with the client's share (`point` has it already),
+        and no part of the variances Omega_m.
 
     The bread and CR3 have the observed curvature, as the sandwich has; the working model has the expected one.
     """
-    M, P = data.n_clients, len(theta)
+    (M, P), found = point.halves.shape, point.evaluation
     per_row = weights / (M * data.totals)
-    counted = per_row > CARRIES * per_row.max()
+    counted = carry_weight(weights, data.totals)
     clients, rows = int(counted.sum()), int(data.sizes[counted].sum())
     if not smooth:
         none, square = np.zeros((0, P)), np.full((P, P), np.nan)
@@ -161,30 +155,28 @@ def gather_clustered(
         )
     # Without T the dispersion cancels, and must not be zero for data without noise.
     phi = dispersion if spread is not None else 1.0
-    total = phi * found.model_meat
+    total, share = phi * found.model_meat, (per_row * data.totals)[:, None, None]
     if spread is not None:
-        total = total + _spread_between(data, family, theta, per_row, spread)
+        for at in client_chunks(M, P):
+            K = share[at] * point.clients.information[at]
+            total = total + (K @ spread @ K).sum(axis=0)
     H, bread = inverse(found.information), inverse(found.hessian)
     working = H @ total @ H
     rest = bread @ (weights @ found.gradients) / M
     cr2, cr3 = np.zeros((M, P)), np.zeros((M, P))
     tally = _Tally(working, M)
-    for pieces in whole_clients(data, P):
-        first = pieces[0].clients
-        use = np.flatnonzero(per_row[first] > 0.0)
-        if not len(use):
+    for chunk in client_chunks(M, P):
+        at = chunk.start + np.flatnonzero(per_row[chunk] > 0.0)
+        if not len(at):
             continue
-        at, sums = first.start + use, moments(data, family, theta[None], pieces)
-        share = (per_row * data.totals)[at, None, None]
-        K = share * sums.information[use]
+        K = share[at] * point.clients.information[at]
         omega = phi * per_row[at, None, None] * K
         if spread is not None:
             omega += K @ spread @ K
-        sums = sums.penalised(penalty, theta)
-        if penalty is not None:
-            K = K + share * np.diag(penalty.curvature(theta))
-        observed = share * sums.hessian[use]
-        score = share[:, 0] * sums.gradient[use] - observed @ rest
+        if ridge is not None:
+            K = K + share[at] * np.diag(ridge)
+        observed = share[at] * point.clients.hessian[at]
+        score = share[at, 0] * point.clients.gradient[at] - observed @ rest
         adjusted = adjustments(omega, K, H, working)
         cr2[at] = (adjusted @ score[:, :, None])[:, :, 0] @ bread
         cr3[at] = left_out(score, observed, found.hessian)
@@ -192,14 +184,10 @@ def gather_clustered(
     return Clustered(clients, rows, cr2, cr3, tally.df(), working, tally.expected, tally.least_df(), *tally.kept())
 
 
-def _spread_between(data: ClientData, family: Family, theta: Array, per_row: Array, spread: Array) -> Array:
-    """Return the sum over clients of K_m T K_m."""
-    total = np.zeros_like(spread)
-    for pieces in whole_clients(data, len(theta)):
-        at = pieces[0].clients
-        K = (per_row * data.totals)[at, None, None] * moments(data, family, theta[None], pieces).information
-        total += (K @ spread @ K).sum(axis=0)
-    return total
+def carry_weight(weights: Array, totals: Array) -> Mask:
+    """Return which clients (M,) with total weights v_m and total row weights carry weight."""
+    per_row = weights / totals
+    return np.asarray(per_row > CARRIES * per_row.max())
 
 
 def adjustments(omega: Array, K: Array, H: Array, working: Array) -> Array:

@@ -172,7 +172,7 @@ class Inference:
             return self._contributions.T @ self._contributions
         if self.cov_type == "nonrobust":
             return sandwich(found.information, found.scale * found.model_meat)[1]
-        return sandwich(found.hessian, found.meat)[1]
+        return self.fit.sandwich
 
     @cached_property
     def _contributions(self) -> Array:

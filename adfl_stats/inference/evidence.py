@@ -1,4 +1,4 @@
-"""Two things more about each client at the estimate, in a second pass over the data.
+"""Two things more about each client at the estimate.
 
 The mirror statistic multiplies the scores of two halves of a client's rows. With S_k the score of client k (sum over
 its rows of the loss's gradient), J_k its information and a_k its weight per row in the estimating equation
@@ -21,12 +21,10 @@ import numpy as np
 
 from adfl_stats._algebra import inverse, roots_of_inverses, stacked_cholesky
 from adfl_stats._types import Array
-from adfl_stats.data.batches import Batch, whole_clients
+from adfl_stats.data.batches import client_chunks
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.losses.client_sums import ClientMoments, linear_predictor, moments, scaled
-from adfl_stats.losses.evaluation import Evaluation
-from adfl_stats.losses.families import Family
-from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.client_sums import ClientMoments
+from adfl_stats.losses.evaluation import PointSums
 
 __all__ = ["Evidence", "gather_evidence"]
 
@@ -50,72 +48,42 @@ class Evidence:
     shift: Array
 
 
-def gather_evidence(
-    data: ClientData,
-    family: Family,
-    theta: Array,
-    weights: Array,
-    found: Evaluation,
-    *,
-    smooth: bool,
-    penalty: Ridge | None = None,
-) -> Evidence:
-    """Look at every client's score at theta.
+def gather_evidence(data: ClientData, weights: Array, point: PointSums, *, smooth: bool) -> Evidence:
+    """Look at every client's score at the estimate.
 
     Parameters
     ----------
-    data, family, theta
-        As in `evaluate`.
+    data : ClientData
+        The clients' sizes; no row is read.
     weights : ndarray (M,)
         The clients' total weights v_m.
-    found : Evaluation
-        What `evaluate` returned for these.
+    point : PointSums
+        What `evaluate` found at the estimate.
     smooth : bool
-        Whether theta solves the weighted estimating equation. If not (medians do not) it is taken as
+        Whether the estimate solves the weighted estimating equation. If not (medians do not) it is taken as
         given, C_m = 0.
-    penalty : Ridge, optional
-        Part of the equation, with each client's share of it.
     """
-    M, P = data.n_clients, len(theta)
+    (M, P), found = point.halves.shape, point.evaluation
     alone = weights / (M * data.totals)
     bread, error, rest = np.zeros((P, P)), np.zeros((P, P)), np.zeros(P)
     if smooth:
         bread = inverse(found.information)
         error = bread @ found.model_meat @ bread
         rest = inverse(found.hessian) @ (weights @ found.gradients) / M
-    parts = []
-    for pieces in whole_clients(data, P):
-        at = pieces[0].clients
-        total, clients = data.totals[at], moments(data, family, theta[None], pieces)
-        J = total[:, None, None] * clients.information
+    mirror, mirror_mean, shift = np.empty(M), np.empty(M), np.full((M, P), np.nan)
+    for at in client_chunks(M, P):
+        J = data.totals[at, None, None] * point.clients.information[at]
         roots, _ = roots_of_inverses(J)
+        first, whole = point.halves[at], data.totals[at, None] * point.clients.gradient[at]
+        mirror[at] = 4.0 * ((first[:, None] @ roots) * ((whole - first)[:, None] @ roots)).sum(axis=(1, 2))
         C = 2.0 * alone[at, None, None] * bread - error
-        pulled = np.einsum("mij,mji->m", J, C @ J @ roots @ roots.transpose(0, 2, 1))
-        shift = np.full((len(total), P), np.nan)
+        mirror_mean[at] = -np.einsum("mij,mji->m", J, C @ J @ roots @ roots.transpose(0, 2, 1))
         if smooth:
-            shift = _without(found.hessian, alone[at] * total, clients.penalised(penalty, theta), rest)
-        mirror = _mirrors(data, family, theta, pieces, roots)
-        parts.append({"mirror": mirror, "mirror_mean": -pulled, "shift": shift})
-    gathered = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    if data.set_aside is not None:
-        # Nothing can be said for a client whose numbers overflow.
-        gathered["mirror"][data.set_aside] = np.inf
-    return Evidence(**gathered)
-
-
-def _mirrors(data: ClientData, family: Family, theta: Array, pieces: list[Batch], roots: Array) -> Array:
-    """Return the mirror statistics of the clients whose rows `pieces` hold."""
-    clients, (C, P, _) = pieces[0].clients, roots.shape
-    halves = np.zeros((2, C, P))
-    for piece in pieces:
-        rows = piece.rows
-        residual = family.residual(linear_predictor(data, family, theta, rows), data.y[rows])
-        residual = scaled(residual, data.weights_of(rows)).reshape(len(residual), -1)
-        second = (np.arange(rows.start, rows.stop) - piece.spread(data.offsets[clients])) % 2 == 1
-        for half, mask in zip(halves, (~second, second), strict=True):
-            half += piece.cross(residual * mask[:, None], data.X[rows]).reshape(C, P)
-    first, other = (half[:, None, :] @ roots for half in halves)
-    return np.asarray(4.0 * (first * other).sum(axis=(1, 2)))
+            some = point.clients.of(at)
+            shift[at] = _without(found.hessian, alone[at] * data.totals[at], some, rest)
+    # Nothing can be said for a client whose numbers overflow.
+    mirror[~data.counted] = np.inf
+    return Evidence(mirror, mirror_mean, shift)
 
 
 def _without(H: Array, share: Array, clients: ClientMoments, rest: Array) -> Array:

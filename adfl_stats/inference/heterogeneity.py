@@ -17,12 +17,10 @@ import pandas as pd
 from scipy import optimize, stats
 
 from adfl_stats._arguments import in_interval
+from adfl_stats._text import framed
 from adfl_stats._types import Array
 
 __all__ = ["Heterogeneity", "heterogeneity_of", "paule_mandel", "q_profile"]
-
-
-WIDTH = 78
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +84,7 @@ class Heterogeneity:
 
     def __str__(self) -> str:
         table = self._table.to_string(float_format=lambda value: f"{value:.4g}")
-        return "\n".join(["Clients that differ".center(WIDTH).rstrip(), "=" * WIDTH, table, "=" * WIDTH, *self._notes])
+        return framed("Clients that differ", table, self._notes)
 
     __repr__ = __str__
 
@@ -107,10 +105,10 @@ class Heterogeneity:
 def heterogeneity_of(res: Any, alpha: float = 0.05) -> Heterogeneity:
     """Describe how much the clients of a fit differ; see `Results.heterogeneity`."""
     alpha = in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
-    fit, clients = res.record, res.record.clients
-    use = (clients.probabilities[:, 0] > 0.5) & np.isfinite(clients.deviations).all(axis=1)
+    fit, clients, own = res.record, res.record.clients, res.record.effects
+    use = (clients.probabilities[:, 0] > 0.5) & np.isfinite(own.deviations).all(axis=1)
     names = fit.names
-    rows = [_coefficient(clients.deviations[use, j], clients.errors[use, j], alpha) for j in range(len(names))]
+    rows = [_coefficient(own.deviations[use, j], own.errors[use, j], alpha) for j in range(len(names))]
     table = pd.DataFrame(rows, index=names)
     intervals = res.conf_int(alpha)
     intervals.columns = ["lower", "upper"]

@@ -12,16 +12,13 @@ import pandas as pd
 from adfl_stats._algebra import inverse
 from adfl_stats._arguments import listing
 from adfl_stats._client_sets import abnormal_mask
+from adfl_stats._text import framed
 from adfl_stats._types import Array
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.engine.pooled import Estimate, local_estimates, pooled_estimate
 from adfl_stats.inference.record import FitRecord
 
 __all__ = ["OracleComparison", "compare_with_oracle"]
-
-
-WIDTH = 78
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,16 +69,14 @@ class OracleComparison:
         return self._table.copy()
 
     def __str__(self) -> str:
-        rule = "=" * WIDTH
         text = self._table.rename(index=_NAMES, columns=_SHORT).to_string(formatters=_FORMATS, na_rep="-")
-        lines = [_TITLE.center(WIDTH).rstrip(), rule, *text.splitlines(), rule]
         gap = self.coefficients["distance"].to_numpy()
         worst = int(np.argmax(np.abs(gap)))
-        lines.append(f"Farthest from it: {self.coefficients.index[worst]}, by {gap[worst]:.3g} standard errors.")
+        notes = [f"Farthest from it: {self.coefficients.index[worst]}, by {gap[worst]:.3g} standard errors."]
         missing = int(self.local.isna().any(axis=1).sum())
         if missing:
-            lines.append(f"{missing} normal clients have no local estimate: too few rows, or separated labels.")
-        return "\n".join(lines)
+            notes.append(f"{missing} normal clients have no local estimate: too few rows, or separated labels.")
+        return framed(_TITLE, text, notes)
 
     __repr__ = __str__
 
@@ -107,11 +102,7 @@ def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: Any) 
         )
     everybody = np.ones(len(normal), dtype=bool)
     pooled = pooled_estimate(data, family, everybody, oracle.params, penalty) or _absent(len(params))
-    own = (
-        sandwich(fit.evaluation.hessian, fit.evaluation.meat)[1]
-        if fit.smooth
-        else np.full_like(oracle.covariance, np.nan)
-    )
+    own = fit.sandwich if fit.smooth else np.full_like(oracle.covariance, np.nan)
     here = Estimate(params, own)
     found = local_estimates(data, family, normal, oracle.params, penalty)
     local = [estimate for estimate in found.values() if estimate is not None]

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from adfl_stats._algebra import inverse
 from adfl_stats._types import Array, Ints, Mask
-from adfl_stats.data.batches import row_blocks, row_clients
-from adfl_stats.data.client_data import ClientData
-from adfl_stats.engine.numerical_error import NumericalError
-from adfl_stats.inference.client_record import ClientRecord
+from adfl_stats.engine.numerical_error import NumericalError, sandwich
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.rounds import Plan, Run
+from adfl_stats.inference.at_estimate import AtEstimate
+from adfl_stats.inference.client_record import ClientEffects, ClientRecord
 from adfl_stats.inference.clustered import Clustered
 from adfl_stats.inference.evidence import Evidence
-from adfl_stats.losses.client_sums import linear_predictor
 from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.regularity import Regularity
+from adfl_stats.methods import Method, Outcome
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.trust.weights import trusted_by
 
-__all__ = ["FitRecord", "Start", "goodness"]
+__all__ = ["FitRecord", "RunRecord", "Start", "fit_record", "run_parts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,52 +59,76 @@ class Start:
         return cls(centre, spread, float(np.max(np.linalg.norm(initial - params, axis=1))))
 
 
-@dataclass(frozen=True, eq=False)
-class FitRecord:
-    """The state of a `Results`; see there for the meaning of each."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunRecord:
+    """What a run of any method on any objective leaves behind.
+
+    Attributes
+    ----------
+    method, details
+        Its name, and what it settled on.
+    weighted : bool
+        Whether a round was a weighted mean of honest messages and a gradient step, equation (4.1).
+    theta : ndarray (M, P)
+        The clients' estimates.
+    weights, total_weights : ndarray (M,)
+        omega_m and v_m.
+    set_aside : ndarray (M,) of bool
+        Clients whose numbers overflow, and which have no weight.
+    trace_columns : dict
+        How the runs went, one entry per look at them.
+    smooth : bool
+        Whether the estimate solves the weighted estimating equation, up to its step.
+    """
 
     method: str
-    # Whether a round was a weighted mean of honest messages and a gradient step, equation (4.1).
     weighted: bool
     details: dict[str, Any]
-    family: Family
     network: Network | NetworkSchedule
     theta: Array
     weights: Array
     total_weights: Array
-    evaluation: Evaluation
-    evidence: Evidence
-    clients: ClientRecord
-    clustered: Clustered
-    error: NumericalError
+    set_aside: Mask
     tolerance: float
-    trace: pd.DataFrame
+    trace_columns: dict[str, NDArray[Any]]
     start: Start
-    preconditioned: bool
     smooth: bool
-    n_dropped: int
     solver: str
     step: float
     rounds: int
     total_rounds: int
-    sizes: Ints
     labels: pd.Index
+    names: list[str]
+    client_name: str = "client"
+    weighting: str = "sample"
+    rounds_needed: float = np.nan
+
+    @property
+    def trusted(self) -> Mask:
+        """The clients that are not down-weighted."""
+        return trusted_by(self.weights)
+
+    @cached_property
+    def trace(self) -> pd.DataFrame:
+        """One line per look at the rounds."""
+        return pd.DataFrame(self.trace_columns)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FitRecord(RunRecord):
+    """The state of a `Results`; see there for the meaning of each."""
+
+    family: Family
+    preconditioned: bool
+    n_dropped: int
+    sizes: Ints
     columns: list[str]
     classes: tuple[Any, ...] | None
     y_name: str
-    client_name: str
-    llf: float
-    deviance: float
+    at_estimate: AtEstimate
     spec: Any = None
-    cov_type: str = "sandwich"
-    weighting: str = "sample"
-    rounds_needed: float = np.nan
+    chosen_cov_type: str | None = None
     penalty: Ridge | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """The coefficients: columns of X, for the multinomial once per class after the first."""
-        return self.family.coefficient_names(self.columns, self.classes)
 
     @property
     def effective_parameters(self) -> float:
@@ -112,49 +140,106 @@ class FitRecord:
         return float(np.trace(inverse(penalised) @ rows))
 
     @property
-    def set_aside(self) -> Mask:
-        """The clients whose numbers overflow, and which have no weight."""
-        return np.asarray(np.isinf(self.evaluation.scores) & (self.weights == 0.0))
+    def cov_type(self) -> str:
+        """The covariance of tests and intervals: as chosen, or by client where clients differ."""
+        if self.chosen_cov_type is not None:
+            return self.chosen_cov_type
+        by_client = self.smooth and self.clients.differ and self.clustered.clients > 1
+        return "CR2" if by_client else "sandwich"
+
+    @cached_property
+    def sandwich(self) -> Array:
+        """The covariance H^-1 B H^-1 of a solution of the weighted equation, whether the method solves it or not."""
+        return sandwich(self.evaluation.hessian, self.evaluation.meat)[1]
 
     @property
-    def trusted(self) -> Mask:
-        """The clients that are not down-weighted."""
-        return trusted_by(self.weights)
+    def evaluation(self) -> Evaluation:
+        """Gradients, curvature and meat at the estimate."""
+        return self.at_estimate.evaluation
+
+    @property
+    def error(self) -> NumericalError:
+        """The numerical error."""
+        return self.at_estimate.error
+
+    @property
+    def clients(self) -> ClientRecord:
+        """The model of clients at the estimate."""
+        return self.at_estimate.clients
+
+    @property
+    def effects(self) -> ClientEffects:
+        """The clients' deviations."""
+        return self.at_estimate.effects
+
+    @property
+    def clustered(self) -> Clustered:
+        """What inference by client needs."""
+        return self.at_estimate.clustered
+
+    @property
+    def evidence(self) -> Evidence:
+        """Split-sample statistics, and shifts of the estimate without each client."""
+        return self.at_estimate.evidence
+
+    @property
+    def regularity(self) -> Regularity:
+        """What Conditions 3 and 4 ask of."""
+        return self.at_estimate.regularity
 
 
-def goodness(data: ClientData, family: Family, params: Array, weights: Array, scale: float) -> tuple[float, float]:
-    """Return log-likelihood and deviance over the rows of the trusted clients.
+def run_parts(problem: Problem, method: Method, outcome: Outcome, plan: Plan, said: list[str]) -> dict[str, Any]:
+    """Return the fields of a `RunRecord`."""
+    last, weights = outcome.runs[-1], outcome.steps.weights
+    return {
+        "method": method.name,
+        "weighted": method.has_limit and plan.attack is None,
+        "details": outcome.details
+        | ({} if plan.attack is None else {"attack": type(plan.attack).__name__})
+        | ({"warnings": said} if said else {}),
+        "network": problem.topology,
+        "theta": outcome.theta,
+        "weights": weights,
+        "total_weights": outcome.steps.totals,
+        "set_aside": ~np.asarray(problem.objective.counted) & (weights == 0.0),
+        "tolerance": plan.tolerance,
+        "trace_columns": _trace_columns(outcome.runs),
+        "start": Start.of(outcome.initial, outcome.theta.mean(axis=0)),
+        "smooth": outcome.smooth,
+        "solver": last.solver,
+        "step": last.step,
+        "rounds": last.rounds,
+        "rounds_needed": last.needed,
+        "total_rounds": sum(run.rounds for run in outcome.runs),
+        "labels": problem.labels,
+        "names": list(problem.names),
+        "weighting": problem.weighting,
+    }
 
-    As in statsmodels, the Gaussian log-likelihood has its variance profiled out. Huber's is that of his least
-    favourable law at the family's own sigma.
-    """
-    trusted = trusted_by(weights)
-    known = None if family.name in ("multinomial", "huber") else family.statsmodels()
-    llf = deviance = 0.0
-    for rows in row_blocks(data):
-        keep = trusted[row_clients(data, rows)]
-        if not keep.any():
-            continue
-        y, weight = data.y[rows][keep], data.weights_of(rows)[keep]
-        eta = linear_predictor(data, family, params, rows)[keep]
-        mu = family.mean(eta)
-        if family.name == "huber":
-            deviance += float(weight @ family.deviance(eta, y))
-            llf += float(family.log_density(eta, y, weight).sum())
-            continue
-        if known is None:
-            llf += float(weight @ np.log(mu[np.arange(len(y)), y.astype(int)]))
-            continue
-        deviance += float(known.deviance(y, mu, var_weights=weight))
-        if family.quadratic:
-            llf += 0.5 * float(np.log(weight).sum())
-        else:
-            llf += float(known.loglike(y, mu, var_weights=weight, scale=scale))
-    if family.name == "multinomial":
-        return llf, -2.0 * llf
-    if family.quadratic:
-        count = float(data.sizes[trusted].sum())
-        # Logs apart: the ratio of a deviance that is all rounding may underflow to zero.
-        spread = np.log(deviance) - np.log(count) if deviance > 0 else -np.inf
-        llf -= 0.5 * count * (np.log(2.0 * np.pi) + spread + 1.0)
-    return llf, deviance
+
+def fit_record(
+    model: Any, problem: Problem, method: Method, outcome: Outcome, plan: Plan, said: list[str]
+) -> FitRecord:
+    """Put together what results of a GLM hold; inference waits until it is asked for."""
+    glm = problem.glm
+    return FitRecord(
+        **run_parts(problem, method, outcome, plan, said),
+        family=glm.family,
+        n_dropped=glm.data.n_dropped,
+        # The engine changes coordinates where it chooses both the step and the rounds.
+        preconditioned=plan.step is None and plan.rounds is None,
+        sizes=glm.data.sizes,
+        columns=list(glm.data.names),
+        classes=glm.data.classes,
+        y_name=glm.data.y_name,
+        client_name=glm.data.client_name,
+        at_estimate=AtEstimate(model, problem, outcome, plan.heterogeneity),
+        spec=glm.data.spec,
+        penalty=glm.penalty,
+    )
+
+
+def _trace_columns(runs: list[Run]) -> dict[str, NDArray[Any]]:
+    """Return the traces of the runs, one after the other."""
+    lines = [{"run": k, **line} for k, run in enumerate(runs) for line in run.trace]
+    return {name: np.array([line[name] for line in lines]) for name in ("run", "round", "step", "moved", "consensus")}

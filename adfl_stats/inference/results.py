@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -13,34 +13,24 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from adfl_stats._arguments import in_interval
-from adfl_stats._types import Array
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.engine.numerical_error import sandwich
+from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.covariance import COV_TYPES, Inference
+from adfl_stats.inference.estimates import Estimates
 from adfl_stats.inference.heterogeneity import Heterogeneity, heterogeneity_of
 from adfl_stats.inference.oracle import OracleComparison, compare_with_oracle
 from adfl_stats.inference.prediction import Prediction, design_for
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.inference.screening import screen_fit
-from adfl_stats.network.network import Network
-from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.trust import detectable_shift
 
 if TYPE_CHECKING:
     from adfl_stats.theory import Report
 
-__all__ = ["COV_TYPES", "MethodRecord", "Results"]
+__all__ = ["COV_TYPES", "Results"]
 
 
-@dataclass(frozen=True)
-class MethodRecord:
-    """The method's name and what it settled on (lambda, measure, stages, start)."""
-
-    name: str
-    details: dict[str, Any]
-
-
-class Results:
+class Results(Estimates):
     """What `DecentralizedGLM.fit` found; built by it, or read back by `adfl_stats.load`.
 
     Point estimates are means over the clients' own estimates. Inference conditions on the clients'
@@ -49,37 +39,26 @@ class Results:
     (sandwich, nonrobust), with t and F where clients do (CR1, CR2, CR3).
     """
 
-    def __init__(self, fit: FitRecord, data: ClientData | None = None) -> None:
-        self.record = fit
+    def __init__(self, fit: FitRecord, data: ClientData | None = None, model: Any = None) -> None:
+        self.record: FitRecord = fit
         self.data = data
-
-    # ---- estimates -------------------------------------------------------------------------------
-
-    @cached_property
-    def params(self) -> pd.Series:
-        """The mean over clients of their estimates."""
-        return self._series(self.record.theta.mean(axis=0))
-
-    @cached_property
-    def client_params(self) -> pd.DataFrame:
-        """Each client's own estimate, one row a client."""
-        index = self.record.labels.rename(self.record.client_name)
-        return pd.DataFrame(self.record.theta, index=index, columns=self.record.names)
-
-    @cached_property
-    def client_weights(self) -> pd.Series:
-        """omega_m of the last stage: 1 for the most trusted client, near 0 for suspicious ones."""
-        return self._by_client(self.record.weights, "weight")
+        self._model = model
 
     @property
-    def trace(self) -> pd.DataFrame:
-        """How the runs went: run, round, step, longest move of a client, spread of the clients."""
-        return self.record.trace
+    def model(self) -> Any:
+        """The model that was fitted; None once it was let go.
 
-    @property
-    def method(self) -> MethodRecord:
-        """The method, and what it chose."""
-        return MethodRecord(self.record.method, self.record.details)
+        With ``keep_data=True`` that is at `remove_data`, otherwise when the last part of inference was computed.
+        """
+        return self.record.at_estimate.model if self._model is None else self._model
+
+    def remove_data(self) -> None:
+        """Compute what is left of inference, then let go of model and data; `oracle` needs them given afterwards."""
+        self.record.at_estimate.parts()
+        self.data = self._model = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_model": None}
 
     @property
     def family(self) -> Any:
@@ -92,39 +71,9 @@ class Results:
         return None if self.record.penalty is None else self._series(self.record.penalty.c)
 
     @property
-    def network(self) -> Network | NetworkSchedule:
-        """The network, or the schedule of networks, in the data's order of clients."""
-        return self.record.network
-
-    @property
     def nobs(self) -> int:
         """Rows of all clients, N."""
         return int(self.record.sizes.sum())
-
-    @property
-    def step(self) -> float:
-        """The learning rate of the last rounds."""
-        return self.record.step
-
-    @property
-    def lambda_path(self) -> pd.DataFrame | None:
-        """What cross-validation said of each lambda: lam, score, trusted, chosen; None where lambda was given.
-
-        The score is the mean held-out loss of the better half of the clients, `trusted` the number of clients
-        with at least a tenth of the largest weight in the first stage.
-        """
-        path = self.record.details.get("lambda_path")
-        return None if path is None else pd.DataFrame(path)
-
-    @property
-    def solver(self) -> str:
-        """How the last stage got where it is: "rounds", or "limit" if that was solved for directly."""
-        return self.record.solver
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of the last stage; passes over the data where `solver` is "limit"."""
-        return self.record.rounds
 
     @property
     def rounds_needed(self) -> float:
@@ -153,12 +102,6 @@ class Results:
             name="SE units",
         )
 
-    @property
-    def effective_clients(self) -> float:
-        """(sum v)^2 / sum v^2 for the clients' total weights v_m (trust x size x influence)."""
-        v = self.record.total_weights
-        return float(v.sum() ** 2 / (v**2).sum())
-
     # ---- inference -------------------------------------------------------------------------------
 
     @property
@@ -173,7 +116,8 @@ class Results:
 
     def get_robustcov_results(self, cov_type: str) -> Results:
         """Return the same results with another `cov_type` as the default, for `pvalues` and `summary()` too."""
-        return Results(replace(self.record, cov_type=Inference.of(self.record, cov_type).cov_type), self.data)
+        record = replace(self.record, chosen_cov_type=Inference.of(self.record, cov_type).cov_type)
+        return Results(record, self.data, self._model)
 
     def cov_params(self, cov_type: str | None = None) -> pd.DataFrame:
         """Return the covariance matrix of the estimate.
@@ -205,7 +149,7 @@ class Results:
 
     def standard_errors(self, cov_type: str | None = None) -> pd.Series:
         """Return the standard errors of a given kind."""
-        return self._series(np.sqrt(np.diag(self.cov_params(cov_type))))
+        return self._series(np.sqrt(np.diag(Inference.of(self.record, cov_type).covariance())))
 
     @cached_property
     def tvalues(self) -> pd.Series:
@@ -275,10 +219,10 @@ class Results:
         True
         """
         in_interval(share, "share", 0.0, 0.5, open_low=True, open_high=True)
-        clients = self.record.clients
+        clients, errors = self.record.clients, self.record.effects.errors
         normal = clients.probabilities[:, 0] > 0.5
-        known = normal & np.isfinite(clients.errors).all(axis=1)
-        sampling = np.median(clients.errors[known], axis=0) if known.any() else np.full(len(clients.spread), np.nan)
+        known = normal & np.isfinite(errors).all(axis=1)
+        sampling = np.median(errors[known], axis=0) if known.any() else np.full(len(clients.spread), np.nan)
         sd = np.sqrt(np.square(sampling) + np.diag(clients.spread))
         shift = detectable_shift(len(normal), len(sd), share)
         table = pd.DataFrame({"shift": shift, "bias": share * shift * sd}, index=self.params.index)
@@ -341,12 +285,12 @@ class Results:
     @property
     def llf(self) -> float:
         """Log-likelihood of the trusted clients' rows at `params`; for Huber's loss under his least favourable law."""
-        return self.record.llf
+        return self.record.at_estimate.goodness.llf
 
     @property
     def deviance(self) -> float:
         """Deviance of the trusted clients' rows at `params`."""
-        return self.record.deviance
+        return self.record.at_estimate.goodness.deviance
 
     @property
     def aic(self) -> float:
@@ -362,38 +306,27 @@ class Results:
     def clients(self) -> pd.DataFrame:
         """Return one row per client, in the order of the data.
 
-        n : rows; gradient : norm of its gradient at `params`; score, df : Rao's score statistic there, and its
-        mean for a client that follows the model; p_value : of it (see `adfl_stats.screen`); flagged : whether that
-        test flags the client at a false discovery rate of .1; weight : omega_m; verdict : how the model of clients
+        n : rows; gradient : norm of its gradient at `params`; score, df : the score statistic there, with the variance
+        that the model of clients gives it, and its mean for a client that follows the model; p_value : of it (see
+        `adfl_stats.screen`); flagged : whether that test flags the client at a false discovery rate of .1; weight :
+        omega_m; verdict : how the model of clients
         reads it: "" if it follows the majority, "noisy" if it does with a larger residual variance, "coherent" if it
         is off together with others, "far off" if it is off by itself (none of these says corrupt); noise : its
         residual variance over the typical one; shift : how far the
         estimate would move without the client, for the coefficient that moves most, in standard errors;
         influence : share of the network's consensus, M pi_m; distance : root mean square distance of its
         estimate from `params`, in standard errors.
+
+        A flag tests one client. A weight (with `ADFL`, the probability of being normal) and the verdict are about all
+        clients at once: with many clients a flag in ten may be false and keep its weight, and a member of a coherent
+        minority may lose it without a flag.
         """
-        fit = self.record
+        fit, columns = self.record, client_columns(self.record)
         screened = screen_fit(fit).to_frame()
-        unit = np.sqrt(np.diag(sandwich(fit.evaluation.hessian, fit.evaluation.meat)[1]))
-        apart = (self.client_params - self.params) / unit
-        norms = np.linalg.norm(fit.evaluation.gradients, axis=1)
-        return pd.DataFrame(
-            {
-                "n": fit.sizes,
-                "gradient": np.where(fit.set_aside, np.inf, norms),
-                "score": screened["statistic"].to_numpy(),
-                "df": screened["df"].to_numpy(),
-                "p_value": screened["p_value"].to_numpy(),
-                "flagged": screened["flagged"].to_numpy(),
-                "weight": fit.weights,
-                "verdict": screened["verdict"].to_numpy(),
-                "noise": fit.clients.noise,
-                "shift": screened["shift"].to_numpy(),
-                "influence": fit.network.n_clients * fit.network.influence.to_numpy(),
-                "distance": np.sqrt((apart**2).mean(axis=1)).to_numpy(),
-            },
-            index=fit.labels.rename(fit.client_name),
-        )
+        parts = columns | {name: screened[name].to_numpy() for name in ("flagged", "verdict", "shift")}
+        order = ("n", "gradient", "score", "df", "p_value", "flagged", "weight", "verdict", "noise", "shift")
+        table = {name: parts[name] for name in (*order, "influence", "distance")}
+        return pd.DataFrame(table, index=fit.labels.rename(fit.client_name))
 
     def heterogeneity(self, alpha: float = 0.05) -> Heterogeneity:
         """Return how much the clients differ: Cochran's Q, I^2, tau of each coefficient, intervals for a new client.
@@ -421,13 +354,13 @@ class Results:
         sampling error; effect, effect_se : E(u_m | data) under u_m ~ N(0, T) and its standard deviation, both zero
         where the fit found no spread. ``params + effect`` is the client's parameter as the others help to see it.
         """
-        fit, clients = self.record, self.record.clients
+        fit, found = self.record, self.record.effects
         index = pd.MultiIndex.from_product([fit.labels, fit.names], names=[fit.client_name, "coefficient"])
         columns = {
-            "deviation": clients.deviations,
-            "se": clients.errors,
-            "effect": clients.effects,
-            "effect_se": clients.effect_errors,
+            "deviation": found.deviations,
+            "se": found.errors,
+            "effect": found.effects,
+            "effect_se": found.effect_errors,
         }
         return pd.DataFrame({name: value.ravel() for name, value in columns.items()}, index=index)
 
@@ -476,9 +409,3 @@ class Results:
     def __repr__(self) -> str:
         fit = self.record
         return f"Results({fit.method}, {fit.family.name}, {len(fit.labels)} clients, N={self.nobs}, P={len(fit.names)})"
-
-    def _series(self, values: Array) -> pd.Series:
-        return pd.Series(values, index=self.record.names)
-
-    def _by_client(self, values: Array, name: str) -> pd.Series:
-        return pd.Series(values, index=self.record.labels.rename(self.record.client_name), name=name)

@@ -11,7 +11,6 @@ one client.
 from __future__ import annotations
 
 import html
-import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +19,11 @@ import pandas as pd
 from scipy import stats
 
 from adfl_stats._arguments import in_interval, one_of
+from adfl_stats._text import framed
 from adfl_stats._types import Array
-from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.inference.client_record import ClientRecord
 from adfl_stats.inference.record import FitRecord
+from adfl_stats.trust.weights import trusted_by
 
 __all__ = ["METHODS", "Screening", "screen", "screen_fit", "verdicts"]
 
@@ -32,7 +32,6 @@ METHODS = ("score", "mirror")
 LEVEL = 0.1
 # A printed table has the flagged clients and the next few, up to so many rows.
 NEXT_SHOWN, MOST_SHOWN = 5, 60
-WIDTH = 78
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,12 +84,9 @@ class Screening:
         table = self._table.sort_values(order, ascending=[name == "p_value" for name in order], kind="stable")
         shown = table.head(min(len(self.flagged) + NEXT_SHOWN, MOST_SHOWN))
         shown = shown.drop(columns=[] if self.method == "mirror" else "mirror")
-        lines = [self._title.center(WIDTH).rstrip(), "=" * WIDTH]
-        lines += shown.rename(columns=_SHORT).to_string(formatters=_FORMATS, index_names=False).splitlines()
-        lines.append("=" * WIDTH)
-        if len(table) > len(shown):
-            lines.append(f"The {len(shown)} most suspicious of {len(table)} clients; to_frame() has all.")
-        return "\n".join([*lines, *(line for note in self._notes for line in textwrap.wrap(note, WIDTH))])
+        text = shown.rename(columns=_SHORT).to_string(formatters=_FORMATS, index_names=False)
+        left = [f"The {len(shown)} most suspicious of {len(table)} clients; to_frame() has all."]
+        return framed(self._title, text, [*(left if len(table) > len(shown) else []), *self._notes])
 
     __repr__ = __str__
 
@@ -112,13 +108,21 @@ class Screening:
             f"Held against {held}.",
             "A flag says that a client does not fit the majority, and no more.",
             "A flag tests one client; a weight is its probability of being normal given all of them.",
+            *self._disagreements,
             "Flags are about the estimate at hand; where the fit is not robust they mislead.",
         ]
 
-    def quantile(self, level: float) -> Array:
-        """Return what a normal client's statistic over its degrees of freedom stays below with this probability."""
-        ranks, df = np.maximum(self.clients.ranks, 1), self.clients.df
-        return np.asarray(stats.f.ppf(level, ranks, df) * (1.0 - 2.0 / df))
+    @property
+    def _disagreements(self) -> list[str]:
+        """Say where flags and weights differ, and why they may."""
+        flagged, trusted = self._table["flagged"].to_numpy(), trusted_by(self._table["weight"].to_numpy())
+        kept, only = int((flagged & trusted).sum()), int((~flagged & ~trusted).sum())
+        notes = []
+        if kept:
+            notes.append(f"{kept} flagged client(s) keep their weight: up to a share q of the flags is false.")
+        if only:
+            notes.append(f"{only} client(s) are down-weighted and not flagged: no single test at this level shows it.")
+        return notes
 
 
 def screen(res: Any, q: float = LEVEL, *, method: str = "score") -> Screening:
@@ -166,7 +170,7 @@ def screen_fit(fit: FitRecord, q: float = LEVEL, method: str = "score") -> Scree
     mirror = found.mirror / max(clients.dispersion, np.finfo(float).tiny) - found.mirror_mean
     adjusted = stats.false_discovery_control(clients.p_values)
     flagged = adjusted <= q if method == "score" else mirror >= _mirror_limit(mirror, q)
-    se = np.sqrt(np.diag(sandwich(fit.evaluation.hessian, fit.evaluation.meat)[1]))
+    se = np.sqrt(np.diag(fit.sandwich))
     # Data without noise have standard errors of zero, and shifts that are rounding.
     se = np.maximum(se, 1e-10 * (1.0 + np.abs(fit.theta.mean(axis=0))))
     index = fit.labels.rename(fit.client_name)

@@ -6,60 +6,85 @@ import json
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats.engine.numerical_error import NumericalError
-from adfl_stats.inference.client_record import ClientRecord
+from adfl_stats.inference.at_estimate import AtEstimate, Goodness
+from adfl_stats.inference.client_record import ClientEffects, ClientRecord
 from adfl_stats.inference.clustered import Clustered
 from adfl_stats.inference.evidence import Evidence
-from adfl_stats.inference.record import FitRecord, Start
+from adfl_stats.inference.objective_results import ObjectiveRecord, ObjectiveResults
+from adfl_stats.inference.record import FitRecord, RunRecord, Start
 from adfl_stats.inference.results import Results
 from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.regularity import Regularity
 from adfl_stats.network.archive import from_arrays, to_arrays
 
 __all__ = ["load", "save"]
 
+T = TypeVar("T")
+
 FORMAT = 5
-_ARRAYS = ("theta", "weights", "total_weights", "sizes")
-_WORDS = (
-    "method", "weighted", "details", "tolerance", "solver", "step", "rounds", "total_rounds", "columns", "classes",
-    "y_name", "client_name", "llf", "deviance", "preconditioned", "smooth", "n_dropped",
-    "cov_type", "weighting", "rounds_needed",
+# What records of all objectives have.
+_RUN_ARRAYS = ("theta", "weights", "total_weights", "set_aside")
+_RUN_WORDS = (
+    "method", "weighted", "details", "tolerance", "solver", "step", "rounds", "rounds_needed", "total_rounds", "smooth",
+    "names", "client_name", "weighting",
 )  # fmt: skip
+_WORDS = ("columns", "classes", "y_name", "preconditioned", "n_dropped", "chosen_cov_type")
+# Parts of inference that are arrays and numbers.
+_PARTS: dict[str, type[Any]] = {
+    "evaluation": Evaluation,
+    "effects": ClientEffects,
+    "clustered": Clustered,
+    "evidence": Evidence,
+    "regularity": Regularity,
+    "goodness": Goodness,
+    "error": NumericalError,
+}
 
 
-def save(fit: FitRecord, path: str | PathLike[str]) -> None:
-    """Write a fit to `path` (a name without ``.npz`` gets it, here and in `load`)."""
-    arrays = {name: getattr(fit, name) for name in _ARRAYS}
-    arrays |= {f"evaluation.{part.name}": np.asarray(getattr(fit.evaluation, part.name)) for part in fields(Evaluation)}
-    arrays |= {f"evidence.{part.name}": getattr(fit.evidence, part.name) for part in fields(Evidence)}
-    arrays |= {f"start.{part.name}": np.asarray(getattr(fit.start, part.name)) for part in fields(Start)}
-    arrays |= {f"clustered.{name}": value for name, value in fit.clustered.arrays().items()}
-    arrays |= {f"clients.{name}": value for name, value in fit.clients.arrays().items()}
-    weights, changes = to_arrays(fit.network)
+def save(record: RunRecord, path: str | PathLike[str]) -> None:
+    """Write a record to `path` (a name without ``.npz`` gets it, here and in `load`)."""
+    arrays = {name: getattr(record, name) for name in _RUN_ARRAYS} | _arrays("start", record.start)
+    weights, changes = to_arrays(record.network)
     arrays |= weights
-    arrays |= {f"trace.{name}": fit.trace[name].to_numpy() for name in fit.trace}
-    words = {name: getattr(fit, name) for name in _WORDS} | {
+    arrays |= {f"trace.{name}": values for name, values in record.trace_columns.items()}
+    words = {name: getattr(record, name) for name in _RUN_WORDS} | {
         "format": FORMAT,
-        "family": {part.name: getattr(fit.family, part.name) for part in fields(Family)},
-        "error": {part.name: getattr(fit.error, part.name) for part in fields(NumericalError)},
-        "labels": [_plain(label) for label in fit.labels],
-        "clients": fit.clients.words(),
-        "penalty": None if fit.penalty is None else fit.penalty.c.tolist(),
+        "labels": [_plain(label) for label in record.labels],
         "schedule": changes,
     }
+    if isinstance(record, FitRecord):
+        _add_fit(record, arrays, words)
+    elif isinstance(record, ObjectiveRecord):
+        arrays |= {f"objective.{name}": getattr(record, name) for name in ("totals", "gradients", "hessian")}
     arrays["json"] = np.frombuffer(json.dumps(words, default=_plain).encode(), dtype=np.uint8)
     np.savez_compressed(path, **arrays)
 
 
-def load(path: str | PathLike[str]) -> Results:
-    """Read results written by `Results.save`.
+def _add_fit(fit: FitRecord, arrays: dict[str, Any], words: dict[str, Any]) -> None:
+    """Add what the record of a GLM has beyond that of a run."""
+    parts = fit.at_estimate.parts()
+    arrays["sizes"] = fit.sizes
+    for name in _PARTS:
+        arrays |= _arrays(name, parts[name])
+    arrays |= {f"clients.{name}": value for name, value in fit.clients.arrays().items()}
+    words |= {name: getattr(fit, name) for name in _WORDS} | {
+        "family": {part.name: getattr(fit.family, part.name) for part in fields(Family)},
+        "clients": fit.clients.words(),
+        "penalty": None if fit.penalty is None else fit.penalty.c.tolist(),
+    }
+
+
+def load(path: str | PathLike[str]) -> Any:
+    """Read results written by their `save`: `Results` of a GLM, or those of another objective.
 
     Everything comes back exactly, but for the data and the formula's specification, which a file does
     not keep: predictions then need the model's own columns.
@@ -79,28 +104,40 @@ def load(path: str | PathLike[str]) -> Results:
     if found != FORMAT:
         raise ValueError(f"{path} has format {found}, this version reads format {FORMAT}")
     labels = pd.Index(words["labels"])
-    pieces = _part(arrays, "evaluation")
-    trace = pd.DataFrame(_part(arrays, "trace"))
-    fit = FitRecord(
-        **{name: arrays[name] for name in _ARRAYS},
+    run = {name: arrays[name] for name in _RUN_ARRAYS} | {name: words[name] for name in _RUN_WORDS}
+    run |= {"labels": labels, "network": from_arrays(arrays, words["schedule"], labels)}
+    run |= {"start": _record(Start, arrays, "start"), "trace_columns": _named(arrays, "trace")}
+    if "family" not in words:
+        return ObjectiveResults(ObjectiveRecord(**run, **_named(arrays, "objective")))
+    return Results(_loaded_fit(run, arrays, words))
+
+
+def _loaded_fit(run: dict[str, Any], arrays: dict[str, Any], words: dict[str, Any]) -> FitRecord:
+    """Return the record of a GLM."""
+    parts: dict[str, Any] = {name: _record(kind, arrays, name) for name, kind in _PARTS.items()}
+    parts["clients"] = ClientRecord(**words["clients"], **_named(arrays, "clients"))
+    return FitRecord(
+        **run,
         **{name: words[name] for name in _WORDS if name != "classes"},
         classes=None if words["classes"] is None else tuple(words["classes"]),
+        sizes=arrays["sizes"],
         family=Family(**words["family"]),
-        network=from_arrays(arrays, words.get("schedule"), labels),
-        evaluation=Evaluation(**(pieces | {"scale": float(pieces["scale"])})),
-        evidence=Evidence(**_part(arrays, "evidence")),
-        clustered=Clustered.of_arrays(_part(arrays, "clustered")),
-        clients=ClientRecord(**words["clients"], **_part(arrays, "clients")),
-        error=NumericalError(**words["error"]),
-        start=Start(arrays["start.centre"], float(arrays["start.spread"]), float(arrays["start.reach"])),
-        labels=labels,
-        trace=trace,
+        at_estimate=AtEstimate.of_parts(parts),
         penalty=None if words["penalty"] is None else Ridge(np.array(words["penalty"])),
     )
-    return Results(fit)
 
 
-def _part(arrays: dict[str, Any], name: str) -> dict[str, Any]:
+def _arrays(name: str, record: Any) -> dict[str, Any]:
+    """Return the fields of a record as arrays."""
+    return {f"{name}.{part.name}": np.asarray(getattr(record, part.name)) for part in fields(record)}
+
+
+def _record(kind: type[T], arrays: dict[str, Any], name: str) -> T:
+    """Return the record whose `_arrays` these are: single numbers are numbers again."""
+    return kind(**{key: value if value.ndim else value.item() for key, value in _named(arrays, name).items()})
+
+
+def _named(arrays: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the arrays of one record, by the names of its fields."""
     return {key.removeprefix(f"{name}."): value for key, value in arrays.items() if key.startswith(f"{name}.")}
 

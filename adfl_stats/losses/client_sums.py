@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -22,8 +23,8 @@ __all__ = [
     "meat",
     "moments",
     "own_predictor",
+    "rao_statistics",
     "scaled",
-    "score_statistic",
     "weighted_curvature",
 ]
 
@@ -47,6 +48,10 @@ class ClientMoments:
     information: Array
     dispersion: Array
 
+    def of(self, clients: slice) -> ClientMoments:
+        """Return the sums of some clients."""
+        return ClientMoments(*(getattr(self, part.name)[clients] for part in fields(self)))
+
     def penalised(self, penalty: Ridge | None, theta: Array) -> ClientMoments:
         """Return gradient and observed curvature of the penalised losses at theta (P,); information stays the rows'."""
         if penalty is None:
@@ -65,10 +70,17 @@ def client_moments(data: ClientData, family: Family, theta: Array, m: int) -> Cl
     return ClientMoments(*(getattr(found, part.name)[0] for part in fields(found)))
 
 
-def moments(data: ClientData, family: Family, thetas: Array, pieces: list[Batch]) -> ClientMoments:
+def moments(
+    data: ClientData,
+    family: Family,
+    thetas: Array,
+    pieces: list[Batch],
+    visit: Callable[[Batch, Array, Array], None] | None = None,
+) -> ClientMoments:
     """Return the sums of the clients whose rows `pieces` hold, each at its row of `thetas` (C, P).
 
-    A single row of `thetas` serves all.
+    A single row of `thetas` serves all. `visit` is given each piece with its linear predictor and weighted residuals
+    (rows, outputs), for other sums over the same rows.
     """
     clients = pieces[0].clients
     C, P = clients.stop - clients.start, thetas.shape[1]
@@ -79,6 +91,8 @@ def moments(data: ClientData, family: Family, thetas: Array, pieces: list[Batch]
         X, y, weight = data.X[rows], data.y[rows], data.weights_of(rows)
         eta = own_predictor(data, family, thetas, piece)
         residual = scaled(family.residual(eta, y), weight).reshape(len(y), -1)
+        if visit is not None:
+            visit(piece, eta, residual)
         gradient += piece.cross(residual, X).reshape(C, P)
         hessian += weighted_curvature(piece, X, family.curvature(eta, y), weight)
         if family.observed_curvature:
@@ -158,7 +172,7 @@ def weighted_curvature(batch: Batch, X: Array, curvature: Array, weight: Array) 
     return out.reshape(-1, p * q, p * q)
 
 
-def score_statistic(found: ClientMoments, totals: Array) -> tuple[Array, Ints]:
+def rao_statistics(found: ClientMoments, totals: Array) -> tuple[Array, Ints]:
     """Return n g' I^+ g and the rank of I of each client; the pseudo-inverse serves clients with n_m < P."""
     roots, ranks = roots_of_inverses(found.information)
     along = found.gradient[:, None, :] @ roots

@@ -6,8 +6,8 @@ can live without the data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -15,26 +15,29 @@ from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch, batches, row_blocks, row_clients, whole_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import (
+    ClientMoments,
     linear_predictor,
     linear_predictors,
     meat,
     moments,
     own_predictor,
+    rao_statistics,
     scaled,
-    score_statistic,
     weighted_curvature,
 )
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.goodness import GoodnessSums
 from adfl_stats.losses.penalties import Ridge
 
 __all__ = [
     "Evaluation",
+    "PointSums",
     "client_gradients",
     "curvature_and_meat",
     "evaluate",
     "majority_misfits",
+    "plain_scores",
     "rounding_variance",
-    "score_statistics",
 ]
 
 
@@ -50,10 +53,6 @@ class Evaluation:
     ----------
     gradients : ndarray (M, P)
         Each client's mean gradient.
-    scores : ndarray (M,)
-        Rao's score statistic of each client, n_m g' I_m^+ g / phi; infinite for clients that are set aside.
-    ranks : ndarray (M,)
-        Rank of each client's information: the degrees of freedom of its score statistic.
     hessian, information : ndarray (P, P)
         M^-1 sum_m v_m times the clients' observed and expected curvature.
     meat, model_meat : ndarray (P, P)
@@ -61,137 +60,128 @@ class Evaluation:
         dispersion one).
     scale : float
         Dispersion: Pearson's, with N - P in the divisor, over the weighted clients.
-    least_curvature, most_curvature : ndarray (M,)
-        Smallest and largest eigenvalue of each client's Hessian (Condition 3 asks of the first).
-    gradient_noise : ndarray (M,)
-        Standard error of each client's gradient, the root of the trace of its variance.
-    score_moment, curvature_moment, lipschitz_moment : ndarray (M,)
-        Eighth roots of eighth moments, Condition 4; see `client_tails`.
     """
 
     gradients: Array
-    scores: Array
-    ranks: Ints
     hessian: Array
     information: Array
     meat: Array
     model_meat: Array
     scale: float
-    least_curvature: Array
-    most_curvature: Array
-    gradient_noise: Array
-    score_moment: Array
-    curvature_moment: Array
-    lipschitz_moment: Array
 
-    def penalised(self, penalty: Ridge | None, theta: Array, weights: Array) -> Evaluation:
-        """Return the gradients and curvatures of the penalised losses; variances and scores are those of the rows.
 
-        The clients' extreme curvatures become bounds (Weyl's inequality).
+@dataclass(frozen=True)
+class PointSums:
+    """What one pass over the data finds at a common point.
+
+    Attributes
+    ----------
+    clients : ClientMoments
+        Of all M clients.
+    halves : ndarray (M, P)
+        The score of every other row of each client, the first one among them.
+    evaluation : Evaluation
+        The clients, combined.
+    llf, deviance : float
+        Over the rows of the trusted clients.
+    """
+
+    clients: ClientMoments
+    halves: Array
+    evaluation: Evaluation
+    llf: float
+    deviance: float
+
+    def penalised(self, penalty: Ridge | None, theta: Array, weights: Array) -> PointSums:
+        """Return the gradients and curvatures of the penalised losses at theta (P,) with total weights v_m.
+
+        Variances, and the clients' information, are those of the rows.
         """
         if penalty is None:
             return self
-        curvature = penalty.curvature(theta)
-        added = weights.mean() * np.diag(curvature)
-        return replace(
-            self,
-            gradients=self.gradients + penalty.gradient(theta),
-            hessian=self.hessian + added,
-            information=self.information + added,
-            least_curvature=self.least_curvature + curvature.min(),
-            most_curvature=self.most_curvature + curvature.max(),
+        clients, found = self.clients.penalised(penalty, theta), self.evaluation
+        added = weights.mean() * np.diag(penalty.curvature(theta))
+        evaluation = replace(
+            found, gradients=clients.gradient, hessian=found.hessian + added, information=found.information + added
         )
+        return replace(self, clients=clients, evaluation=evaluation)
 
 
-def evaluate(data: ClientData, family: Family, theta: Array, weights: Array) -> Evaluation:
-    """Evaluate all clients at theta and combine them with total weights `weights` (v_m)."""
-    M, P = data.n_clients, len(theta)
-    least, most = np.zeros(M), np.zeros(M)
-    gradients, raw_scores = np.zeros((M, P)), np.zeros(M)
-    ranks, dispersions = np.zeros(M, dtype=np.int64), np.zeros(M)
-    hessian, information, row_meat, model_meat = (np.zeros((P, P)) for _ in range(4))
-    for pieces in whole_clients(data, P):
-        found, at = moments(data, family, theta[None], pieces), pieces[0].clients
-        gradients[at], dispersions[at] = found.gradient, found.dispersion
-        raw_scores[at], ranks[at] = score_statistic(found, data.totals[at])
-        ends = np.linalg.eigvalsh(found.hessian)
-        least[at], most[at] = ends[:, 0], ends[:, -1]
-        share = weights[at] / M
-        hessian += np.tensordot(share, found.hessian, 1)
-        information += np.tensordot(share, found.information, 1)
-        for piece in pieces:
-            rows, weight = piece.rows, piece.spread(share / data.totals[at]) * data.weights_of(piece.rows)
-            residual = family.residual(linear_predictor(data, family, theta, rows), data.y[rows])
-            row_meat += meat(data.X[rows], scaled(residual, weight))
-        model_meat += np.tensordot(share**2 / data.totals[at], found.information, 1)
-    noise, *tails = client_tails(data, family, theta, gradients, most)
-    raw_scores[~data.counted], ranks[~data.counted] = np.inf, P
-    return Evaluation(
-        gradients=gradients,
-        scores=raw_scores / _typical_dispersion(data, family, dispersions),
-        ranks=ranks,
-        hessian=hessian,
-        information=information,
-        meat=row_meat,
-        model_meat=model_meat,
-        scale=_scale(family, dispersions, data, weights, P),
-        least_curvature=least,
-        most_curvature=most,
-        gradient_noise=noise,
-        score_moment=tails[0],
-        curvature_moment=tails[1],
-        lipschitz_moment=tails[2],
-    )
-
-
-def client_tails(data: ClientData, family: Family, theta: Array, gradients: Array, most: Array) -> list[Array]:
-    """Return how noisy each client's gradient is and how heavy the tails of its rows are (Condition 4).
+def evaluate(
+    data: ClientData,
+    family: Family,
+    theta: Array,
+    weights: Array,
+    trusted: Mask | None = None,
+    visit: Callable[[list[Batch], ClientMoments], None] | None = None,
+) -> PointSums:
+    """Evaluate all clients at theta (P,) in one pass.
 
     Parameters
     ----------
     data, family, theta
-        As in `evaluate`.
-    gradients : ndarray (M, P)
-        Each client's mean gradient.
-    most : ndarray (M,)
-        The largest eigenvalue of each client's Hessian, ||H_m||.
-
-    Returns
-    -------
-    noise : ndarray (M,)
-        Root of the trace of the variance of the mean score.
-    score, curvature, lipschitz : ndarray (M,)
-        Eighth roots of the means over rows of the eighth powers of ||score_i - mean score||; of
-        max(c_i ||x_i||^2, ||H_m||), which bounds ||c_i x_i x_i' - H_m||_2, because both matrices are
-        nonnegative definite, more sharply than the Frobenius norm does; and of kappa_i ||x_i||^2, the
-        Lipschitz constant of the row's gradient, with the family's bound kappa_i on the curvature.
+        The clients and the point.
+    weights : ndarray (M,)
+        Total weights v_m.
+    trusted : ndarray (M,) of bool, optional
+        The clients whose likelihood counts; all if not given.
+    visit : callable, optional
+        Is given the rows of some whole clients and their sums, for what else the same pass can find.
     """
-    M, p = data.n_clients, data.X.shape[1]
-    sums = np.zeros((4, M))
-    along = gradients.reshape(M, -1, p)
-    squared_gradients = np.einsum("ij,ij->i", gradients, gradients)
-    for batch in batches(data, p):
-        rows, client = batch.rows, batch.spread(np.arange(batch.clients.start, batch.clients.stop))
-        X, y = data.X[rows], data.y[rows]
-        eta = linear_predictor(data, family, theta, rows)
-        residual = family.residual(eta, y).reshape(len(y), -1)
-        squared = np.einsum("ij,ij->i", X, X)
-        # ||r x - g||^2, multiplied out, output by output.
-        apart = np.einsum("ij,ij->i", residual, residual) * squared + squared_gradients[client]
-        for j in range(family.outputs):
-            apart -= 2.0 * residual[:, j] * np.einsum("ij,ij->i", X, along[client, j])
-        np.maximum(apart, 0.0, out=apart)
-        own = _largest(family.curvature(eta, y)) * squared
-        # Where a loss is not convex, the norms of the two matrices add up.
-        curvature = np.maximum(own, most[client] - np.minimum(own, 0.0))
-        lipschitz = family.curvature_bound(eta, y) * squared
-        weight = data.weights_of(rows)
-        # A column in an odd unit may overflow an eighth power; its moment is then infinite.
-        with np.errstate(over="ignore"):
-            terms = weight * apart, *(np.square(np.square(v)) for v in (apart, curvature**2, lipschitz**2))
-            for total, term in zip(sums, terms, strict=True):
-                total[batch.clients] += batch.sums(weight * term)
-    return [np.sqrt(sums[0]) / data.totals, *(sums[1:] / data.totals) ** 0.125]
+    M, share = data.n_clients, weights / data.n_clients
+    rows = _RowSums(data, family, share / data.totals, np.ones(M, dtype=bool) if trusted is None else trusted)
+    parts = []
+    for pieces in whole_clients(data, len(theta)):
+        parts.append(moments(data, family, theta[None], pieces, rows.add))
+        if visit is not None:
+            visit(pieces, parts[-1])
+    clients = _joined(parts)
+    information, model_meat = np.tensordot(np.stack([share, share**2 / data.totals]), clients.information, 1)
+    observed = clients.information is not clients.hessian
+    scale = _scale(family, clients.dispersion, data, weights, len(theta))
+    return PointSums(
+        clients,
+        rows.halves,
+        Evaluation(
+            gradients=clients.gradient,
+            hessian=np.tensordot(share, clients.hessian, 1) if observed else information,
+            information=information,
+            meat=rows.meat,
+            model_meat=model_meat,
+            scale=scale,
+        ),
+        *rows.goodness.at(scale),
+    )
+
+
+class _RowSums:
+    """Sums over rows that need no second look: the meat, the scores of half the rows, the likelihood."""
+
+    def __init__(self, data: ClientData, family: Family, per_row: Array, trusted: Mask) -> None:
+        P = data.X.shape[1] * family.outputs
+        self.data, self.per_row = data, per_row
+        self.meat, self.halves = np.zeros((P, P)), np.zeros((data.n_clients, P))
+        self.goodness = GoodnessSums(data, family, trusted)
+
+    def add(self, piece: Batch, eta: Array, residual: Array) -> None:
+        """Take in a piece, with its weighted residuals."""
+        at, rows, X = piece.clients, piece.rows, self.data.X[piece.rows]
+        self.meat += meat(X, residual * piece.spread(self.per_row[at])[:, None])
+        first = (np.arange(rows.start, rows.stop) - piece.spread(self.data.offsets[:-1][at])) % 2 == 0
+        self.halves[at] += piece.cross(residual * first[:, None], X).reshape(len(piece.sizes), -1)
+        self.goodness.add(piece, eta)
+
+
+def _joined(parts: list[ClientMoments]) -> ClientMoments:
+    """Return the sums of all clients; one array serves both curvatures where they are one."""
+    stacks = {
+        part.name: np.concatenate([getattr(one, part.name) for one in parts])
+        for part in fields(ClientMoments)
+        if part.name != "information"
+    }
+    if parts[0].information is parts[0].hessian:
+        return ClientMoments(**stacks, information=stacks["hessian"])
+    return ClientMoments(**stacks, information=np.concatenate([one.information for one in parts]))
 
 
 def client_gradients(data: ClientData, family: Family, theta: Array) -> Array:
@@ -221,8 +211,12 @@ def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: 
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[Array, Ints]:
-    """Return each client's score statistic at its own row of `thetas` (M, P), or the only one, and its rank."""
+def plain_scores(data: ClientData, family: Family, thetas: Array) -> tuple[Array, Ints]:
+    """Return Rao's statistic of each client at its own row of `thetas` (M, P), or the only one, and its rank.
+
+    One dispersion serves all clients, and the point is given: it orders clients where a start is chosen, and is the
+    suspicion "score" of `ADFL`. Tests, flags and tables use the statistic of the model of clients, which has a null.
+    """
     raw, ranks, dispersions = (
         np.zeros(data.n_clients),
         np.zeros(data.n_clients, dtype=np.int64),
@@ -231,7 +225,7 @@ def score_statistics(data: ClientData, family: Family, thetas: Array) -> tuple[A
     for pieces in whole_clients(data, thetas.shape[1]):
         at = pieces[0].clients
         found = moments(data, family, thetas if len(thetas) == 1 else thetas[at], pieces)
-        raw[at], ranks[at] = score_statistic(found, data.totals[at])
+        raw[at], ranks[at] = rao_statistics(found, data.totals[at])
         dispersions[at] = found.dispersion
     raw[~data.counted], ranks[~data.counted] = np.inf, thetas.shape[1]
     return raw / _typical_dispersion(data, family, dispersions), ranks
@@ -291,13 +285,6 @@ def curvature_matrices(
             total = total + weighted_curvature(piece, data.X[rows], found, data.weights_of(rows))
         clients = pieces[0].clients
         yield clients, total / data.totals[clients, None, None]
-
-
-def _largest(curvature: Array) -> Array:
-    """Return each row's largest curvature; for the multinomial the trace or its global bound 1/2 stands in."""
-    if curvature.ndim == 1:
-        return curvature
-    return np.minimum(np.einsum("ijj->i", curvature), 0.5)
 
 
 def rounding_variance(data: ClientData) -> float:

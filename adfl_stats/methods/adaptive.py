@@ -16,7 +16,7 @@ from adfl_stats.engine.limit import settle
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.errors import ConvergenceWarning, SelectionWarning
-from adfl_stats.losses.evaluation import majority_misfits, score_statistics
+from adfl_stats.losses.evaluation import majority_misfits, plain_scores
 from adfl_stats.methods._base import Method, Outcome, initial_estimates
 from adfl_stats.methods.bridge import Bridge
 from adfl_stats.methods.trimmed_scores import TrimmedScores
@@ -263,7 +263,7 @@ def _client_model(problem: Problem, starts: list[Array], heterogeneity: str) -> 
         if _near(found, other.theta):
             continue
         thetas = np.stack([found.theta, other.theta])
-        scores = [score_statistics(problem.glm.data, problem.glm.family, one[None])[0] for one in thetas]
+        scores = [plain_scores(problem.glm.data, problem.glm.family, one[None])[0] for one in thetas]
         chosen = smallest_majority(np.stack(scores, axis=1))
         mine, its = majority_misfits(problem.glm.data, problem.glm.family, thetas, chosen)
         apart = max(apart, disputed(found.weights < 0.5, other.weights < 0.5) if its < CLOSE * mine + CLEAR else 0)

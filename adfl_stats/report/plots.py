@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array
@@ -28,7 +27,8 @@ def clients(res: Results, ax: Any = None, label: int = 5) -> Any:
     """Draw every client's score statistic against its weight's verdict.
 
     Clients stand in order of the statistic, on a root scale, with the band that a client following
-    the model leaves with probability .05. Colour says who was down-weighted.
+    the model leaves with probability .05, as the p-values of `Results.clients` have it. Colour says who was
+    down-weighted.
 
     Parameters
     ----------
@@ -40,18 +40,17 @@ def clients(res: Results, ax: Any = None, label: int = 5) -> Any:
         How many of the highest points carry the client's name.
     """
     ax = _axes(ax)
-    table = res.clients()
-    order = np.argsort(table["score"].to_numpy(), kind="stable")
-    table = table.iloc[order]
-    trusted = res.record.trusted[order]
-    place, height = np.arange(len(table)), np.sqrt(table["score"].to_numpy())
-    limit = np.sqrt(stats.chi2.ppf(0.95, table["df"].to_numpy()))
+    fit, found = res.record, res.record.clients
+    order = np.argsort(found.statistics, kind="stable")
+    names, trusted = fit.labels[order], fit.trusted[order]
+    place, height = np.arange(len(order)), np.sqrt(found.statistics[order])
+    limit = np.sqrt(found.quantile(0.95)[order])
     ax.fill_between(place, 0, limit, color=QUIET, alpha=0.15, lw=0, label="95 % of clients that follow the model")
     for mask, colour, text in ((trusted, TRUSTED, "trusted"), (~trusted, DOUBTED, "down-weighted")):
         ax.scatter(place[mask], height[mask], s=18, color=colour, label=f"{text} ({int(mask.sum())})", zorder=3)
-    for k in range(len(table) - 1, max(len(table) - 1 - label, -1), -1):
+    for k in range(len(order) - 1, max(len(order) - 1 - label, -1), -1):
         ax.annotate(
-            str(table.index[k]), (place[k], height[k]), xytext=(-6, 0), textcoords="offset points", ha="right",
+            str(names[k]), (place[k], height[k]), xytext=(-6, 0), textcoords="offset points", ha="right",
             va="center", fontsize="small",
         )  # fmt: skip
     ax.set(xlabel="clients, by score", ylabel="root of the score statistic", ylim=(0, None))
@@ -80,17 +79,24 @@ def lambda_path(res: Results, ax: Any = None) -> Any:
 
 
 def trace(res: Results, ax: Any = None) -> Any:
-    """Draw how far clients move in a round, and how far apart they are, over all rounds of the fit."""
+    """Draw how far clients move in a round, and how far apart they are, over all rounds of the fit.
+
+    Where the limit was solved for, an iteration of the solver stands in the place of a round, and the axis counts the
+    solver's passes over the data.
+    """
     ax = _axes(ax)
     table = res.trace
     lengths = table.groupby("run")["round"].max()
     begin = lengths.cumsum().shift(fill_value=0)
     at = table["round"] + table["run"].map(begin)
-    ax.plot(at, table["moved"], color=TRUSTED, lw=1.2, label="longest move of a client in a round")
+    step, axis = (
+        ("a round", "round") if res.solver == "rounds" else ("an iteration", "pass of the solver over the data")
+    )
+    ax.plot(at, table["moved"], color=TRUSTED, lw=1.2, label=f"longest move of a client in {step}")
     ax.plot(at, table["consensus"], color=DOUBTED, lw=1.2, label="spread of the clients")
     for edge in begin.iloc[1:]:
         ax.axvline(edge, color=QUIET, lw=0.8, ls=":")
-    ax.set(xlabel="round", yscale="log")
+    ax.set(xlabel=axis, yscale="log")
     ax.legend(frameon=False)
     return _plain(ax)
 
@@ -299,7 +305,8 @@ def screening(screened: Screening, ax: Any = None) -> Any:
         ax.set_xscale("symlog", linthresh=float(np.median(np.abs(value))) or 1.0)
         ax.set_xlabel("mirror statistic")
     else:
-        low, high = (screened.quantile(level)[order] for level in (0.025, 0.975))
+        mean = np.maximum(screened.clients.ranks, 1)
+        low, high = ((screened.clients.quantile(level) / mean)[order] for level in (0.025, 0.975))
         ax.hlines(place, low, high, color=QUIET, alpha=0.45, lw=2.0, label="95 % under the model")
         value = np.maximum(value, 0.5 * low.min())
         ax.set(xscale="log", xlabel="score statistic / its mean under the model")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from statsmodels.iolib.summary import Summary
 from statsmodels.iolib.table import SimpleTable
 
 from adfl_stats._arguments import listing
+from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.covariance import Inference
-from adfl_stats.network.network import LEAST_INFLUENCE, Network
+from adfl_stats.network.network import LEAST_INFLUENCE
 from adfl_stats.network.schedule import NetworkSchedule
+from adfl_stats.report.text import Cells, TextSummary, network_cells, number, pairs, shortened, z_value
 from adfl_stats.theory.checks import FAILS, UNKNOWN
 from adfl_stats.theory.condition_5 import Condition5, condition_5
 from adfl_stats.trust.weights import TRUST
@@ -21,51 +21,22 @@ from adfl_stats.trust.weights import TRUST
 if TYPE_CHECKING:
     from adfl_stats.inference.results import Results
 
-__all__ = ["FitSummary", "summarize"]
+__all__ = ["summarize"]
 
-WIDTH = 78
-STUB = 20
 MOST_SUSPICIOUS = 5
 
 
-class FitSummary(Summary):
-    """A statsmodels `Summary` whose text fits 80 columns; the other formats have all names in full."""
-
-    def __init__(self, res: Results, alpha: float) -> None:
-        super().__init__()
-        self.tables = _tables(res, alpha, STUB)
-        self.add_extra_txt(_notes(res))
-        self._full = Summary()
-        self._full.tables = _tables(res, alpha, None)
-        self._full.extra_txt = self.extra_txt
-
-    def as_html(self) -> str:
-        """Return HTML."""
-        return str(self._full.as_html())
-
-    def as_latex(self) -> str:
-        """Return LaTeX."""
-        return str(self._full.as_latex())
-
-    def as_csv(self) -> str:
-        """Return comma-separated values."""
-        return str(self._full.as_csv())
-
-
-def summarize(res: Results, alpha: float = 0.05) -> FitSummary:
+def summarize(res: Results, alpha: float = 0.05) -> TextSummary:
     """Return the summary of a fit."""
-    return FitSummary(res, alpha)
-
-
-def _tables(res: Results, alpha: float, width: int | None) -> list[SimpleTable]:
-    return [_header(res), _coefficients(res, alpha, width), _clients(res, width), _differences(res), _theory(res)]
+    cells = [_coefficients(res, alpha), _clients(res), _differences(res), _theory(res)]
+    return TextSummary(_header(res), cells, _notes(res))
 
 
 def _header(res: Results) -> SimpleTable:
-    fit, network = res.record, _network_cells(res.network)
+    fit, network = res.record, network_cells(res.network)
     low, high = int(fit.sizes.min()), int(fit.sizes.max())
     left = [
-        ("Dep. variable:", _short([_response_name(res)], 19)[0]),
+        ("Dep. variable:", shortened([_response_name(res)], 19)[0]),
         ("Method:", fit.method),
         ("Family (link):", f"{fit.family.label} ({fit.family.link})"),
         ("Start:", str(fit.details.get("start", ""))),
@@ -86,23 +57,10 @@ def _header(res: Results) -> SimpleTable:
         ("Log-likelihood:", f"{res.llf:.6g}"),
         ("Scale:", f"{res.scale:.5g}"),
     ]
-    table = _pairs(left, "Decentralised GLM Results", [17, 19])
+    table = pairs(left, "Decentralised GLM Results", [17, 19])
     # Side by side, so that both columns of names are names in HTML and LaTeX too.
-    table.extend_right(_pairs([(f"  {name}", value) for name, value in right], None, [20, 16]))
+    table.extend_right(pairs([(f"  {name}", value) for name, value in right], None, [20, 16]))
     return table
-
-
-def _network_cells(net: Network | NetworkSchedule) -> dict[str, str]:
-    """Return what the header says of the network."""
-    if isinstance(net, NetworkSchedule):
-        return dict.fromkeys(("edges", "SE(W)", "rho"), "changes")
-    return {"edges": f"{net.n_edges}", "SE(W)": f"{net.se:.4g}", "rho": condition_5(net).rho_text}
-
-
-def _pairs(cells: list[tuple[str, str]], title: str | None, widths: list[int]) -> SimpleTable:
-    return SimpleTable(
-        [[value] for _, value in cells], stubs=[name for name, _ in cells], title=title, txt_fmt=_layout(widths, "r")
-    )
 
 
 def _response_name(res: Results) -> str:
@@ -113,38 +71,34 @@ def _response_name(res: Results) -> str:
     return fit.y_name
 
 
-def _coefficients(res: Results, alpha: float, width: int | None) -> SimpleTable:
+def _coefficients(res: Results, alpha: float) -> Cells:
     limits = res.conf_int(alpha).to_numpy()
     rows = [
-        [_number(coef), _number(se), _z(coef, se), f"{p:.3f}", _number(low), _number(high)]
+        [number(coef), number(se), z_value(coef, se), f"{p:.3f}", number(low), number(high)]
         for coef, se, p, (low, high) in zip(res.params, res.bse, res.pvalues, limits, strict=True)
     ]
     letter = "t" if res.use_t else "z"
     headers = ["coef", "std err", letter, f"P>|{letter}|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"]
-    stubs = _short(list(res.params.index), width)
-    return SimpleTable(rows, headers=headers, stubs=stubs, txt_fmt=_layout([20, 10, 9, 8, 7, 9, 9], "r" * 6))
+    return Cells(rows, headers, list(res.record.names), None, [20, 10, 9, 8, 7, 9, 9])
 
 
-def _clients(res: Results, width: int | None) -> SimpleTable:
-    table = res.clients()
-    doubted = int((~res.record.trusted).sum())
-    title = f"Clients: {doubted} of {len(table)} down-weighted (weight below {TRUST:g})"
-    order = table.assign(weight=table["weight"].round(2)).sort_values(
-        ["weight", "score"], ascending=[True, False], kind="stable"
-    )
-    worst = table.loc[order.index[:MOST_SUSPICIOUS]]
+def _clients(res: Results) -> Cells:
+    fit, columns = res.record, client_columns(res.record)
+    doubted = int((~fit.trusted).sum())
+    title = f"Clients: {doubted} of {len(fit.labels)} down-weighted (weight below {TRUST:g})"
+    # The least weight first, then the largest score.
+    worst = np.lexsort((-columns["score"], columns["weight"].round(2)))[:MOST_SUSPICIOUS]
     rows = [
-        [f"{row.n}", f"{row.gradient:.3g}", f"{row.score:.1f} ({row.df})", f"{row.weight:.3g}", f"{row.distance:.3f}"]
-        for row in worst.itertuples()
+        [f"{n}", f"{gradient:.3g}", f"{score:.1f} ({df})", f"{weight:.3g}", f"{distance:.3f}"]
+        for n, gradient, score, df, weight, distance in zip(
+            *(columns[name][worst] for name in ("n", "gradient", "score", "df", "weight", "distance")), strict=True
+        )
     ]
     headers = ["rows", "gradient", "score (df)", "weight", "dist., SE"]
-    stubs = _short([str(label) for label in worst.index], width)
-    return SimpleTable(
-        rows, headers=headers, stubs=stubs, title=title, txt_fmt=_layout([20, 8, 10, 15, 10, 10], "r" * 5)
-    )
+    return Cells(rows, headers, [str(label) for label in fit.labels[worst]], title, [20, 8, 10, 15, 10, 10])
 
 
-def _differences(res: Results) -> SimpleTable:
+def _differences(res: Results) -> Cells:
     """Return whether, and how much, the clients that carry weight differ."""
     clients = res.record.clients
     Q, df, p_value = clients.cochran
@@ -153,16 +107,15 @@ def _differences(res: Results) -> SimpleTable:
     largest = int(np.argmax(taus / np.maximum(res.bse.fillna(1.0), np.finfo(float).tiny)))
     spread = "none"
     if clients.differ:
-        spread = f"{clients.spread_kind}; tau {taus[largest]:.3g} in {_short([str(res.params.index[largest])], 14)[0]}"
-    return SimpleTable(
-        [[f"{Q:.1f}", f"{df:.0f}", f"{p_value:.3f}", f"{share:.2f}", spread]],
-        headers=["Cochran's Q", "df", "P>Q", "I^2", "spread allowed for"],
-        title="Differences between clients",
-        txt_fmt=_layout([12, 8, 8, 8, 38], "rrrrr"),
-    )
+        spread = (
+            f"{clients.spread_kind}; tau {taus[largest]:.3g} in {shortened([str(res.params.index[largest])], 14)[0]}"
+        )
+    rows = [[f"{Q:.1f}", f"{df:.0f}", f"{p_value:.3f}", f"{share:.2f}", spread]]
+    headers = ["Cochran's Q", "df", "P>Q", "I^2", "spread allowed for"]
+    return Cells(rows, headers, None, "Differences between clients", [12, 8, 8, 8, 38])
 
 
-def _theory(res: Results) -> SimpleTable:
+def _theory(res: Results) -> Cells:
     """Return what the theory asks for that the network and the settings show by themselves."""
     fit, net = res.record, res.network
     if isinstance(net, NetworkSchedule):
@@ -178,13 +131,7 @@ def _theory(res: Results) -> SimpleTable:
         low, high = np.log(res.nobs), np.sqrt(fit.sizes.mean()) * len(fit.labels) ** (-1 / 8)
         lines.append(["Theorem 3: lambda", f"{lam:.3g}", f"{low:.3g} to {high:.3g}", "indicative"])
     rows, stubs = [line[1:] for line in lines], [line[0] for line in lines]
-    return SimpleTable(
-        rows,
-        headers=["value", "wanted", "status"],
-        stubs=stubs,
-        title="Theory",
-        txt_fmt=_layout([26, 12, 22, 15], "rrr"),
-    )
+    return Cells(rows, ["value", "wanted", "status"], stubs, "Theory", [26, 12, 22, 15])
 
 
 def _notes(res: Results) -> list[str]:
@@ -258,10 +205,7 @@ def _notes(res: Results) -> list[str]:
     notes += _network_notes(res)
     if not res.converged:
         notes.append("The numerical error is above the tolerance: read the table with care.")
-    lines = ["Notes:"]
-    for k, note in enumerate(notes, start=1):
-        lines += textwrap.wrap(f"[{k}] {note}", WIDTH, subsequent_indent="    ")
-    return lines
+    return notes
 
 
 def _penalty_note(res: Results) -> str:
@@ -324,47 +268,6 @@ def _error_note(res: Results) -> str:
         f"Numerical error: optimisation {error.optimisation:.3f} + consensus {error.consensus:.3f} standard errors, "
         f"for the worst coefficient; wanted {res.record.tolerance:g}."
     )
-
-
-def _layout(widths: list[int], aligns: str) -> dict[str, Any]:
-    """Return a text format with columns of given widths (the stub first) that fill WIDTH."""
-    return {
-        "data_fmts": ["%s"],
-        "empty_cell": "",
-        "colwidths": widths,
-        "colsep": " ",
-        "row_pre": "",
-        "row_post": "",
-        "table_dec_above": "=",
-        "table_dec_below": "=",
-        "header_dec_below": "-",
-        "header_fmt": "%s",
-        "stub_fmt": "%s",
-        "title_align": "c",
-        "header_align": "r",
-        "data_aligns": aligns,
-        "stubs_align": "l",
-        "fmt": "txt",
-    }
-
-
-def _number(value: float) -> str:
-    """Four decimals, or three significant digits where that would be all zeros or too wide."""
-    return f"{value:.4f}" if 1e-3 <= abs(value) < 1e4 or value == 0 else f"{value:.3g}"
-
-
-def _z(coef: float, se: float) -> str:
-    value = coef / se if se > 0 else np.nan
-    return f"{value:.3f}" if not abs(value) >= 1e3 else f"{value:.3g}"
-
-
-def _short(names: list[str], width: int | None) -> list[str]:
-    """Cut names in the middle, where levels of a factor differ least, and number those that become alike."""
-    if width is None:
-        return names
-    half = width // 2
-    cut = [name if len(name) <= width else f"{name[: half - 1]}~{name[-(width - half) :]}" for name in names]
-    return [text if cut.count(text) == 1 else f"{text[: width - 4]}~{k + 1}" for k, text in enumerate(cut)]
 
 
 def _rounds_needed(count: float) -> str:

@@ -17,12 +17,12 @@ from pathlib import Path
 import pandas as pd
 
 from adfl_stats._arguments import one_of
+from adfl_stats._text import rule, titled, wrapped
 
 __all__ = ["FAILS", "HOLDS", "INDICATIVE", "STATUSES", "UNKNOWN", "Check", "Report", "decided", "factor_text", "number"]
 
 HOLDS, FAILS, INDICATIVE, UNKNOWN = "holds", "fails", "indicative", "unknown"
 STATUSES = (HOLDS, FAILS, INDICATIVE, UNKNOWN)
-WIDTH = 78
 
 
 @dataclass(frozen=True)
@@ -120,20 +120,20 @@ class Report:
         target.write_text(written.get(target.suffix, self.__str__)(), encoding="utf-8")
 
     def __str__(self) -> str:
-        lines = [self.title.center(WIDTH).rstrip(), "=" * WIDTH, _row("", "value", "wanted", "status"), "-" * WIDTH]
+        lines = [titled(self.title), rule(), _row("", "value", "wanted", "status"), rule("-")]
         for check in self.checks:
             name = f"{check.place}: {check.name}" if check.place else check.name
             head, *rest = textwrap.wrap(name, 34) or [""]
             lines.append(_row(head, number(check.value), check.bound, check.status))
             lines += [f"  {line}" for line in rest]
-            lines += textwrap.wrap(check.note, WIDTH, initial_indent="    ", subsequent_indent="    ")
-        lines.append("=" * WIDTH)
+            lines += wrapped(check.note, "    ", "    ")
+        lines.append(rule())
         for name, table in self.tables.items():
             lines += ["", name, _dashed(table).to_string(float_format=number), ""]
         if self.advice:
             lines.append("Advice:")
             for entry in self.advice:
-                lines += textwrap.wrap(f"- {entry}", WIDTH, subsequent_indent="  ")
+                lines += wrapped(f"- {entry}", later="  ")
         return "\n".join(lines)
 
     __repr__ = __str__

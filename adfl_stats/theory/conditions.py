@@ -135,12 +135,12 @@ def _bias(c: Constants) -> Check:
         status = UNKNOWN
         note = (
             f"Bias and noise cannot be told apart on {len(c.hidden)} of {clients} abnormal clients "
-            f"({listing(c.hidden)}): their score statistics are within the chi-square 95 % point."
+            f"({listing(c.hidden)}): their score statistics are within the 95 % point of clients that follow the model."
         )
     else:
         # A set that was chosen by its scores cannot confirm itself.
         status = HOLDS if c.abnormal_given else INDICATIVE
-        note = f"All {clients} abnormal clients have score statistics beyond their chi-square 95 % point."
+        note = f"All {clients} abnormal clients are beyond the 95 % point of score statistics under the model."
     note += f" The value is the smallest gradient norm among them, beside its standard error. {outside}"
     bound = f"> 0, noise {number(c.flat_noise)}"
     return Check("flat_min", "Condition 6", c.flat_least, bound, status, told(note, c, abnormal=True, flat=True))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._types import Array, Mask
@@ -62,9 +61,9 @@ class Constants:
     flat_noise : float
         Standard error of the gradient of the client with the smallest norm.
     hidden : tuple
-        Labels of the clients in A whose score statistic is within its chi-square 95 % point.
+        Labels of the clients in A whose score test (that of `adfl_stats.screen`) has a p-value of at least .05.
     suspects : int
-        Number of clients outside A whose score statistic is beyond it.
+        Number of clients outside A whose p-value is below that.
     omega_good, omega_bad, delta : float
         omega-bar^G, omega-bar^A_2 and Delta-bar_2 of section 4.1.
     step_least, step_most : float
@@ -206,9 +205,9 @@ class Constants:
             lambda_min=lambda_min,
             pooled_min=float(curvatures[0]),
             degenerate=tuple(fit.labels[_degenerate(fit)]),
-            score_moment=float(found.score_moment.max()),
-            curvature_moment=float(found.curvature_moment.max()),
-            L_max=float(found.lipschitz_moment.max()),
+            score_moment=float(fit.regularity.score_moment.max()),
+            curvature_moment=float(fit.regularity.curvature_moment.max()),
+            L_max=float(fit.regularity.lipschitz_moment.max()),
             **_abnormal_gradients(fit, data, mask, truth, pooled),
             omega_good=omega_good,
             omega_bad=float(np.sqrt(np.mean(omega[mask] ** 2))) if mask.any() else 0.0,
@@ -234,12 +233,12 @@ class Constants:
 
 def _degenerate(fit: FitRecord) -> Mask:
     """Return the clients that know nothing of some direction; the units of the columns do not matter."""
-    return fit.evaluation.ranks < len(fit.names)
+    return fit.regularity.ranks < len(fit.names)
 
 
 def _lambda_min(fit: FitRecord) -> float:
     """Return the smallest curvature of any client; what rounding may have made counts as zero."""
-    found = fit.evaluation
+    found = fit.regularity
     lost = found.least_curvature <= np.finfo(np.float64).eps * len(fit.names) * found.most_curvature
     # A client whose numbers overflow takes no step, and has no curvature to speak of.
     known = ~fit.set_aside
@@ -274,8 +273,7 @@ def _abnormal_gradients(
     fit: FitRecord, data: ClientData | None, mask: Mask, truth: Array | None, pooled: Array
 ) -> dict[str, Any]:
     """Return what is said of flat_m = E_m grad l(theta_0) over the abnormal clients."""
-    found = fit.evaluation
-    gradients = found.gradients
+    gradients = fit.evaluation.gradients
     # A client whose numbers overflow has none.
     mask = mask & ~fit.set_aside
     if truth is not None:
@@ -284,7 +282,7 @@ def _abnormal_gradients(
             if data is None
             else client_gradients(data, fit.family, truth)
         )
-    beyond = found.scores > stats.chi2.ppf(LEVEL, found.ranks)
+    beyond = fit.clients.p_values < 1.0 - LEVEL
     words: dict[str, Any] = {
         "hidden": tuple(fit.labels[mask & ~beyond]),
         "suspects": int((beyond & ~mask).sum()),
@@ -299,7 +297,7 @@ def _abnormal_gradients(
         "flat_mean": float(np.linalg.norm(mean)),
         "flat_rms": float(np.sqrt(np.mean(norms**2))),
         "flat_least": float(norms[weakest]),
-        "flat_noise": float(found.gradient_noise[mask][weakest]),
+        "flat_noise": float(fit.regularity.gradient_noise[mask][weakest]),
         # The whole-sample estimator counts clients by their rows; with equal sizes this is varrho times the mean.
         "pooled_bias": float(np.linalg.norm(np.linalg.solve(pooled, fit.sizes[mask] @ flat / fit.sizes.sum()))),
     }

@@ -218,7 +218,7 @@ def _same_gradients(problem: Problem, fit: FitRecord) -> bool:
     if problem.glm.penalty is not None:
         found = found + problem.glm.penalty.gradient(params)
     # Without noise all gradients are rounding errors of terms as large as curvature times parameter.
-    terms = float(fit.evaluation.most_curvature.max() * np.linalg.norm(params))
+    terms = float(fit.regularity.most_curvature.max() * np.linalg.norm(params))
     return bool((np.abs(found - stored) <= 1e-8 * np.abs(stored).max(axis=0) + 1e-12 * terms).all())
 
 

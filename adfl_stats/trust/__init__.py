@@ -4,7 +4,13 @@
 varies, `mixture` and `spread` fit the model, `selection` chooses its parts, and `client_model` puts them together.
 """
 
-from adfl_stats.trust.client_model import HETEROGENEITY, ClientModel, fit_client_model, model_at
+from adfl_stats.trust.client_model import (
+    HETEROGENEITY,
+    ClientModel,
+    differing_coefficients,
+    fit_client_model,
+    model_at,
+)
 from adfl_stats.trust.detection import detectable_shift
 from adfl_stats.trust.selection import LEAST_FOR_SPREAD
 from adfl_stats.trust.summaries import has_known_dispersion
@@ -14,6 +20,7 @@ __all__ = [
     "LEAST_FOR_SPREAD",
     "ClientModel",
     "detectable_shift",
+    "differing_coefficients",
     "fit_client_model",
     "has_known_dispersion",
     "model_at",

@@ -17,14 +17,14 @@ from scipy import stats
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
-from adfl_stats.losses.evaluation import rounding_variance
+from adfl_stats.losses.client_sums import ClientMoments
 from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores, standardising
 from adfl_stats.trust.null import Null, calibrate
 from adfl_stats.trust.resampling import resampled_scores
 from adfl_stats.trust.selection import Candidate, Resample, choose
 from adfl_stats.trust.summaries import Summaries, has_known_dispersion, summarise
 
-__all__ = ["HETEROGENEITY", "ClientModel", "fit_client_model", "model_at"]
+__all__ = ["HETEROGENEITY", "ClientModel", "differing_coefficients", "fit_client_model", "model_at"]
 
 
 HETEROGENEITY = ("auto", "none", "estimate", "intercept")
@@ -122,16 +122,17 @@ class ClientModel:
         total = known.sum(axis=0)
         return np.asarray(np.divide(known[aside[heard]].sum(axis=0), total, out=np.zeros_like(total), where=total > 0))
 
-    def at(self, problem: Problem, theta: Array) -> ClientModel:
-        """Return the model with the clients' summaries at another estimate (P,)."""
+    def at(self, problem: Problem, theta: Array, sums: ClientMoments) -> ClientModel:
+        """Return the model with the clients' scores at another estimate (P,) close by, where their sums are `sums`."""
         step = theta - self.theta
         if not step.any():
             return self
         if problem.glm.quadratic:
             summaries = self.summaries.moved(step)
         else:
-            summaries = summarise(problem.glm.data, problem.glm.family, theta)
-        scores, _, _ = client_scores(summaries, self.null, self.units)
+            summaries = self.summaries.renewed(sums, problem.objective.totals)
+        information = problem.objective.totals[:, None, None] * sums.information
+        scores, _, _ = client_scores(summaries, self.null, self.units, information)
         return replace(self, theta=theta, summaries=summaries, scores=scores)
 
 
@@ -147,7 +148,7 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
     heterogeneity : {"auto", "none", "estimate", "intercept"}
         Whether normal clients may differ: where the data say so, never, always, or in the intercept alone.
     """
-    data, family, only = problem.glm.data, problem.glm.family, _only(problem, heterogeneity)
+    data, family, only = problem.glm.data, problem.glm.family, differing_coefficients(problem, heterogeneity)
     summaries, normal = summarise(data, family, theta), np.ones(problem.M, dtype=bool)
     for k in range(MOST_PASSES):
         null = _null(problem, summaries, normal)
@@ -166,7 +167,9 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
     return _assembled(theta, posterior, candidates, null, summaries, scores, units)
 
 
-def model_at(problem: Problem, theta: Array, weights: Array, heterogeneity: str = "auto") -> ClientModel:
+def model_at(
+    problem: Problem, theta: Array, weights: Array, heterogeneity: str = "auto", summaries: Summaries | None = None
+) -> ClientModel:
     """Fit the model of clients at an estimate theta (P,) that its weights have no part in, for inference and screening.
 
     Parameters
@@ -179,9 +182,12 @@ def model_at(problem: Problem, theta: Array, weights: Array, heterogeneity: str 
         The method's own. Clients without weight have no part in the model, and no probability; they are screened by it.
     heterogeneity : {"auto", "none", "estimate", "intercept"}
         As in `fit_client_model`.
+    summaries : Summaries, optional
+        The clients at theta, with the shape of those that have weight; found in a pass over the data if not given.
     """
-    only, counted = _only(problem, heterogeneity), weights > 0.0
-    summaries = summarise(problem.glm.data, problem.glm.family, theta, counted)
+    only, counted = differing_coefficients(problem, heterogeneity), weights > 0.0
+    if summaries is None:
+        summaries = summarise(problem.glm.data, problem.glm.family, theta, counted)
     inside, normal = replace(summaries, ranks=np.where(counted, summaries.ranks, 0)), counted
     for hasty in (True, False):
         null = _null(problem, inside, normal)
@@ -195,7 +201,7 @@ def model_at(problem: Problem, theta: Array, weights: Array, heterogeneity: str 
     return _assembled(theta, posterior, candidates, null, summaries, scores, units)
 
 
-def _only(problem: Problem, heterogeneity: str) -> Ints | None:
+def differing_coefficients(problem: Problem, heterogeneity: str) -> Ints | None:
     """Return the coefficients that clients may differ in; None for all."""
     if heterogeneity != "intercept":
         return None
@@ -247,10 +253,8 @@ def _null(problem: Problem, summaries: Summaries, normal: Mask) -> Null:
     """Calibrate, with what the family says of the dispersion."""
     data, family = problem.glm.data, problem.glm.family
     least = 0.0 if family.estimates_scale else 1.0
-    floor = 0.0
-    if family.additive:
-        floor = rounding_variance(data)
-    return calibrate(summaries, normal, known=has_known_dispersion(data, family), least=least, floor=floor)
+    known, floor = has_known_dispersion(data, family), problem.glm.rounding_variance
+    return calibrate(summaries, normal, known=known, least=least, floor=floor)
 
 
 def _resampler(problem: Problem, theta: Array, summaries: Summaries, null: Null, normal: Mask) -> Resample:
@@ -301,8 +305,13 @@ def _traces(matrices: Array, standard: Array) -> Array:
     return np.asarray(np.einsum("mij,ik,jk->m", matrices, standard, standard, optimize=True))
 
 
-def client_scores(summaries: Summaries, null: Null, units: Array | None = None) -> tuple[ClientScores, Array, Mask]:
-    """Return the scores of the clients that have one, per unit of noise, the coefficients' units and the clients."""
+def client_scores(
+    summaries: Summaries, null: Null, units: Array | None = None, information: Array | None = None
+) -> tuple[ClientScores, Array, Mask]:
+    """Return the scores of the clients that have one, per unit of noise, the coefficients' units and the clients.
+
+    `information` (M, P, P), if given, is that behind the summaries, and saves its product from their factors.
+    """
     heard = summaries.ranks > 0
     P = summaries.scores.shape[1]
     noise, level = np.sqrt(null.dispersions[heard]), np.sqrt(null.dispersion)
@@ -310,10 +319,14 @@ def client_scores(summaries: Summaries, null: Null, units: Array | None = None) 
     A = summaries.factors[heard] * (level / noise)[:, None, None]
     z = summaries.scores[heard] / noise[:, None]
     full = summaries.ranks[heard] == P
-    lower = np.linalg.cholesky(null.shape)
-    if (null.shape != np.eye(P)).any():
+    shaped = bool((null.shape != np.eye(P)).any())
+    if shaped:
+        lower = np.linalg.cholesky(null.shape)
         A[full], z[full] = np.linalg.solve(lower, A[full]), np.linalg.solve(lower, z[full].T).T
-    J = A.transpose(0, 2, 1) @ A
+    if information is None or shaped:
+        J = A.transpose(0, 2, 1) @ A
+    else:
+        J = information[heard] * np.square(level / noise)[:, None, None]
     if units is None:
         typical = np.median(np.diagonal(J, axis1=1, axis2=2), axis=0)
         largest = np.diagonal(J, axis1=1, axis2=2).max(axis=0)

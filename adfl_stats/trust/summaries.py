@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from adfl_stats._algebra import roots_of_inverses
+from adfl_stats._algebra import roots_of_inverses, whitened, whitening
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch, whole_clients
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.losses.client_sums import moments, own_predictor, scaled
+from adfl_stats.losses.client_sums import ClientMoments, moments, own_predictor, scaled
 from adfl_stats.losses.families import Family
 
-__all__ = ["Summaries", "has_known_dispersion", "summarise"]
+__all__ = ["Summaries", "Summariser", "has_known_dispersion", "summarise"]
 
 
 # Scoring steps to a client's own estimate beyond the first; the root mean square change of the linear predictor, in
@@ -82,35 +82,54 @@ class Summaries:
         """Return the summaries at theta + step, where the information is the same everywhere (Gaussian)."""
         return replace(self, scores=self.scores - self.factors @ step)
 
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    def renewed(self, sums: ClientMoments, totals: Array) -> Summaries:
+        """Return the summaries with the scores of a theta close by, where the clients' sums are `sums`.
+
+        Noise levels and tails are about the clients' own estimates, which are the same.
+        """
+        scores, factors, ranks = whitened(totals[:, None, None] * sums.information, -totals[:, None] * sums.gradient)
+        lost = ~(np.isfinite(factors).all(axis=(1, 2)) & np.isfinite(sums.gradient).all(axis=1))
+        scores[lost], factors[lost], ranks[lost] = 0.0, 0.0, 0
+        return replace(self, scores=scores, factors=factors, ranks=ranks, lost=np.asarray(lost))
+
 
 def has_known_dispersion(data: ClientData, family: Family) -> bool:
     """Return whether a row's variance follows from its mean: labels, unless they are shares with weights."""
     return family.name == "multinomial" or (family.name == "binomial" and data.row_weights is None)
 
 
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def summarise(data: ClientData, family: Family, theta: Array, counted: Mask | None = None) -> Summaries:
-    """Summarise every client at theta (P,), in one pass over the data and a second over each batch of it.
+    """Summarise every client at theta (P,), in one pass over the data."""
+    found = Summariser(data, family, theta, counted)
+    for pieces in whole_clients(data, len(theta)):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            sums = moments(data, family, theta[None], pieces)
+        found.add(pieces, sums)
+    return found.summaries()
+
+
+class Summariser:
+    """Summaries at theta (P,), gathered while a pass over the data goes on.
 
     The shape of the variance is that of the clients `counted` (M,), or of all.
     """
-    P = len(theta)
-    known = has_known_dispersion(data, family)
-    parts: dict[str, list[Any]] = {}
-    shape, behind = np.zeros((P, P)), 0.0
-    for pieces in whole_clients(data, P):
-        at = pieces[0].clients
+
+    def __init__(self, data: ClientData, family: Family, theta: Array, counted: Mask | None = None) -> None:
+        self._data, self._family, self._theta, self._counted = data, family, theta, counted
+        self._known = has_known_dispersion(data, family)
+        self._parts: dict[str, list[Any]] = {}
+        self._shape, self._shape_rows = np.zeros((len(theta), len(theta))), 0.0
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    def add(self, pieces: list[Batch], sums: ClientMoments) -> None:
+        """Take in some whole clients, with their sums at theta."""
+        data, family, known, at = self._data, self._family, self._known, pieces[0].clients
         total, sizes = data.totals[at], data.sizes[at].astype(np.float64)
-        sums = moments(data, family, theta[None], pieces)
-        J = total[:, None, None] * sums.information
-        roots, ranks = roots_of_inverses(J)
-        lost = np.asarray(~(np.isfinite(roots).all(axis=(1, 2)) & np.isfinite(sums.gradient).all(axis=1)))
-        roots[lost], J[lost], ranks[lost] = 0.0, 0.0, 0
-        gradient = np.where(lost[:, None], 0.0, sums.gradient)
-        scores = -(total[:, None] * gradient)[:, None, :] @ roots
-        own = np.tile(theta, (len(sizes), 1))
+        scores, roots, factors, ranks, lost = _whitened(sums, total)
+        own = np.tile(self._theta, (len(sizes), 1))
         if not known:
-            own += _shortened(roots, scores, total, family)
+            own += _shortened(roots, scores[:, None], total, family)
             if not family.linear:
                 own = _own_estimates(data, family, own, pieces)
         rows = _rows(data, family, own, pieces, roots, meats=not known)
@@ -119,16 +138,10 @@ def summarise(data: ClientData, family: Family, theta: Array, counted: Mask | No
         # Residuals about a client's own estimate are too small by its parameters' share of the rows.
         short = np.where(spare > 0, sizes / np.maximum(spare, 1.0), 0.0)
         if not known:
-            member = (ranks == P) & (spare > 0) & (dispersion > 0) & (True if counted is None else counted[at])
-            each = rows["meats"] / np.where(member, dispersion, 1.0)[:, None, None]
-            # The variances of one client add up to P, or nearly; if not, its rows do not follow the model at all.
-            with np.errstate(invalid="ignore"):
-                member &= np.abs(np.log(np.einsum("mii->m", each) / P)) < np.log(USUAL_TRACE)
-            shape += np.tensordot(spare[member], each[member], 1)
-            behind += float(spare[member].sum())
+            self._add_shape(rows["meats"], dispersion, spare, ranks, at)
         for name, value in {
-            "scores": scores[:, 0],
-            "factors": (J @ roots).transpose(0, 2, 1),
+            "scores": scores,
+            "factors": factors,
             "ranks": ranks,
             "lost": lost,
             "sizes": sizes,
@@ -138,9 +151,37 @@ def summarise(data: ClientData, family: Family, theta: Array, counted: Mask | No
             "own_peaks": rows["own"] if family.linear else rows["expected"] / np.square(short),
             "peaks": rows["peaks"],
         }.items():
-            parts.setdefault(name, []).append(value)
-    arrays: dict[str, Any] = {name: np.concatenate(values) for name, values in parts.items()}
-    return Summaries(shape_rows=behind, shape=shape / behind if behind else np.eye(P), **arrays)
+            self._parts.setdefault(name, []).append(value)
+
+    def _add_shape(self, meats: Array, dispersion: Array, spare: Array, ranks: Ints, at: slice) -> None:
+        P = len(self._theta)
+        member = (ranks == P) & (spare > 0) & (dispersion > 0)
+        member &= True if self._counted is None else self._counted[at]
+        each = meats / np.where(member, dispersion, 1.0)[:, None, None]
+        # The variances of one client add up to P, or nearly; if not, its rows do not follow the model at all.
+        member &= np.abs(np.log(np.einsum("mii->m", each) / P)) < np.log(USUAL_TRACE)
+        self._shape += np.tensordot(spare[member], each[member], 1)
+        self._shape_rows += float(spare[member].sum())
+
+    def summaries(self) -> Summaries:
+        """Return what was gathered."""
+        arrays: dict[str, Any] = {name: np.concatenate(values) for name, values in self._parts.items()}
+        rows = self._shape_rows
+        return Summaries(shape_rows=rows, shape=self._shape / rows if rows else np.eye(len(self._theta)), **arrays)
+
+
+def _whitened(sums: ClientMoments, total: Array) -> tuple[Array, Array, Array, Ints, Mask]:
+    """Return the scores of some clients, roots F of the inverses of their information, factors, ranks and who is lost.
+
+    The scores (C, P) and factors (C, P, P) are in coordinates in which the information is the identity.
+    """
+    J = total[:, None, None] * sums.information
+    roots, factors, ranks = whitening(J)
+    lost = np.asarray(~(np.isfinite(roots).all(axis=(1, 2)) & np.isfinite(sums.gradient).all(axis=1)))
+    roots[lost], factors[lost], ranks[lost] = 0.0, 0.0, 0
+    gradient = np.where(lost[:, None], 0.0, sums.gradient)
+    scores = -(total[:, None] * gradient)[:, None, :] @ roots
+    return scores[:, 0], roots, factors, ranks, lost
 
 
 def _shortened(roots: Array, scores: Array, total: Array, family: Family) -> Array:

@@ -7,7 +7,7 @@ from scipy import stats
 
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.problem import Problem
-from adfl_stats.losses.evaluation import score_statistics
+from adfl_stats.losses.evaluation import plain_scores
 
 __all__ = [
     "MEASURES",
@@ -40,7 +40,7 @@ def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
     if measure == "norm":
         norms = np.linalg.norm(problem.gradients(theta), axis=1)
         return np.where(problem.objective.counted, norms, LARGEST)
-    scores, ranks = score_statistics(problem.glm.data, problem.glm.family, theta)
+    scores, ranks = plain_scores(problem.glm.data, problem.glm.family, theta)
     # A client whose rows say nothing of any parameter has rank zero and score zero.
     usual = np.sqrt(stats.chi2.ppf(LEVEL, np.maximum(ranks, 1)))
     return np.clip(np.sqrt(scores) - usual, 0.0, LARGEST)

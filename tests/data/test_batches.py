@@ -8,7 +8,7 @@ from adfl_stats.data import batches
 from adfl_stats.data import client_data as data_module
 from adfl_stats.losses.client_sums import client_moments
 from adfl_stats.losses.design_checks import separated_clients
-from adfl_stats.losses.evaluation import client_gradients, evaluate, score_statistics
+from adfl_stats.losses.evaluation import client_gradients, evaluate, plain_scores
 from adfl_stats.losses.families import Family
 
 
@@ -57,13 +57,13 @@ def test_each_client_is_what_it_is_alone(ragged, name):
     client = np.repeat(np.arange(ragged.n_clients), ragged.sizes)
     data = ad.ClientData.from_arrays(ragged.X, y, client, weights=ragged.row_weights)
     weights = rng.uniform(size=data.n_clients)
-    whole = evaluate(data, family, thetas[0], weights)
-    own, ranks = score_statistics(data, family, thetas)
+    whole = evaluate(data, family, thetas[0], weights).evaluation
+    own, ranks = plain_scores(data, family, thetas)
     raw, dispersions = np.zeros(data.n_clients), np.zeros(data.n_clients)
     for m in range(data.n_clients):
         mine = slice(data.offsets[m], data.offsets[m + 1])
         alone = ad.ClientData.from_arrays(data.X[mine], y[mine], client[mine], weights=data.row_weights[mine])
-        single = evaluate(alone, family, thetas[0], np.ones(1))
+        single = evaluate(alone, family, thetas[0], np.ones(1)).evaluation
         np.testing.assert_allclose(whole.gradients[m], single.gradients[0], rtol=1e-10, atol=1e-14)
         np.testing.assert_allclose(client_moments(data, family, thetas[0], m).hessian, single.hessian, rtol=1e-10)
         at_own = client_moments(alone, family, thetas[m], 0)

@@ -155,7 +155,7 @@ def test_any_working_variance_by_stacked_scores(between):
     data, family = ad.ClientData.from_arrays(X, y, client), Family("binomial")
     weights = a * sizes
     found = gather_clustered(
-        data, family, theta, weights, evaluate(data, family, theta, weights), smooth=True, spread=T if between else None
+        data, weights, evaluate(data, family, theta, weights), smooth=True, spread=T if between else None
     )
     J = np.array([(X.T * (curvature * (client == m))) @ X for m in range(6)])
     K, omega = a[:, None, None] * J, (a**2)[:, None, None] * (J + J @ T @ J)
@@ -271,7 +271,7 @@ def test_names_order_and_units_of_clients_and_columns_change_nothing():
     for scale in (np.ones(3), unit):
         data, family = ad.ClientData.from_arrays(X * scale, y, CLIENT), Family("gaussian")
         there = evaluate(data, family, theta / scale, SOFT)
-        found.append(gather_clustered(data, family, theta / scale, SOFT, there, smooth=True))
+        found.append(gather_clustered(data, SOFT, there, smooth=True))
     plain, scaled = found
     assert_allclose(scaled.df, plain.df, rtol=1e-9)
     for kind in ("cr2", "cr3"):

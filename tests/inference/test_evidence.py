@@ -93,7 +93,7 @@ def test_batches_are_a_loop_over_clients(name, extra, smooth, monkeypatch):
     family = Family(name, outputs=2 if name == "multinomial" else 1)
     theta = rng.normal(size=4 * family.outputs) / np.tile([3.0, 30.0, 0.3, 3.0], family.outputs)
     weights = rng.uniform(0.2, 1.0, len(SIZES)) * (np.arange(len(SIZES)) != 2)
-    found = gather_evidence(data, family, theta, weights, evaluate(data, family, theta, weights), smooth=smooth)
+    found = gather_evidence(data, weights, evaluate(data, family, theta, weights), smooth=smooth)
     wanted = by_hand(data, family, theta, weights, smooth)
     for key, value in wanted.items():
         assert_allclose(getattr(found, key), value, rtol=1e-10, atol=1e-10 * np.nanmax(np.abs(value), initial=0.0))

@@ -49,7 +49,7 @@ def evidence(X, y, client, weights, theta, family="gaussian", row_weights=None):
     data = ad.ClientData.from_arrays(X, y, client, weights=row_weights)
     family, totals = resolve_family(family), weights * data.totals
     found = evaluate(data, family, theta, totals)
-    return gather_evidence(data, family, theta, totals, found, smooth=True)
+    return gather_evidence(data, totals, found, smooth=True)
 
 
 def statistics_at(X, y, client, weights, theta, noise=None, spread=None):
@@ -60,7 +60,10 @@ def statistics_at(X, y, client, weights, theta, noise=None, spread=None):
     # The noise is the same in all directions.
     null = only(Null, dispersions=noise, shape=np.eye(P))
     summaries = summarise(data, resolve_family("gaussian"), theta)
-    return _statistics(only(ClientModel, summaries=summaries, null=null, spread=spread), weights / M)
+    kind = "diagonal" if spread.any() else "none"
+    model = only(ClientModel, summaries=summaries, null=null, spread=spread, spread_kind=kind)
+    information = np.stack([X[client == m].T @ X[client == m] for m in data.labels])
+    return _statistics(model, weights / M, information)
 
 
 def only(kind, **given):

@@ -12,8 +12,10 @@ from scipy import special, stats
 import adfl_stats as ad
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats.data import client_data as data_module
+from adfl_stats.inference.at_estimate import AtEstimate
 from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.regularity import regularity
 from adfl_stats.theory import Constants, bounds
 
 STEP, ROUNDS, LAM = 0.05, 40, 1.5
@@ -232,7 +234,8 @@ def test_curvature_noise_and_tails_row_by_row(name, weighted, monkeypatch):
     data = ad.ClientData.from_arrays(X, y.astype(float), np.repeat([0, 1, 2], sizes), weights=w if weighted else None)
     family = Family(name, par=1.0 if name == "negativebinomial" else 0.0, outputs=q)
     theta = rng.normal(size=2 * q) / 2
-    found = evaluate(data, family, theta, np.ones(3))
+    clients = evaluate(data, family, theta, np.ones(3)).clients
+    found = regularity(data, family, theta, clients)
     slope, curve, most = ROWS[name]
     for m in range(3):
         mine = np.flatnonzero(np.repeat([0, 1, 2], sizes) == m)
@@ -245,7 +248,7 @@ def test_curvature_noise_and_tails_row_by_row(name, weighted, monkeypatch):
         apart = np.linalg.norm(score - gradient, axis=1)
         lipschitz = np.array([most(e, y[i]) for e, i in zip(etas, mine, strict=True)]) * (X[mine] ** 2).sum(axis=1)
         spectral = np.array([np.linalg.norm(h - H, 2) for h in hessians])
-        np.testing.assert_allclose(found.gradients[m], gradient, rtol=1e-9)
+        np.testing.assert_allclose(clients.gradient[m], gradient, rtol=1e-9)
         np.testing.assert_allclose([found.least_curvature[m], found.most_curvature[m]], values[[0, -1]], atol=1e-12)
         np.testing.assert_allclose(found.gradient_noise[m], np.sqrt(share**2 @ apart**2), rtol=1e-9)
         np.testing.assert_allclose(found.score_moment[m], (share @ apart**8) ** 0.125, rtol=1e-9)
@@ -257,7 +260,8 @@ def test_curvature_noise_and_tails_row_by_row(name, weighted, monkeypatch):
 
 def test_moments_that_overflow_are_infinite(sim):
     data = ad.ClientData.from_arrays(sim.X * 1e25, sim.y, sim.client)
-    found = evaluate(data, Family("gaussian"), np.zeros(4), np.ones(16))
+    clients = evaluate(data, Family("gaussian"), np.zeros(4), np.ones(16)).clients
+    found = regularity(data, Family("gaussian"), np.zeros(4), clients)
     assert np.isinf(found.lipschitz_moment).all()
 
 
@@ -403,8 +407,9 @@ def test_units_of_the_columns_do_not_make_condition_3_fail(sim):
     data = ad.ClientData.from_arrays(sim.X * [1.0, 1e5, 1.0, 1.0], sim.y, sim.client)
     fit = ad.DecentralizedGLM(data, ad.networks.complete(16)).fit().record
     assert ad.Results(fit).check()["lambda_min"].status == "holds"
-    rounded = replace(fit.evaluation, least_curvature=-1e-17 * fit.evaluation.most_curvature)
-    line = ad.Results(replace(fit, evaluation=rounded)).check()["lambda_min"]
+    rounded = replace(fit.regularity, least_curvature=-1e-17 * fit.regularity.most_curvature)
+    there = AtEstimate.of_parts(fit.at_estimate.parts() | {"regularity": rounded})
+    line = ad.Results(replace(fit, at_estimate=there)).check()["lambda_min"]
     assert (line.status, line.value) == ("unknown", None)
     assert "units are so far apart" in line.note
 

@@ -1,0 +1,239 @@
+"""What inference knows at the estimate: found in one pass over the data, each part when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from adfl_stats._threads import one_blas_thread
+from adfl_stats._types import Array
+from adfl_stats.engine.numerical_error import (
+    NumericalError,
+    Yardstick,
+    consensus_error,
+    numerical_error,
+    yardstick_of,
+)
+from adfl_stats.engine.problem import Problem
+from adfl_stats.inference.client_record import ClientEffects, ClientRecord, client_effects, record_clients
+from adfl_stats.inference.clustered import Clustered, gather_clustered
+from adfl_stats.inference.evidence import Evidence, gather_evidence
+from adfl_stats.inference.judging import judging_point
+from adfl_stats.losses.evaluation import Evaluation, PointSums, evaluate
+from adfl_stats.losses.regularity import Regularity, regularity
+from adfl_stats.methods import Outcome
+from adfl_stats.trust import ClientModel, has_known_dispersion, model_at
+from adfl_stats.trust.summaries import Summaries, Summariser
+from adfl_stats.trust.weights import trusted_by
+
+__all__ = ["PARTS", "AtEstimate", "Goodness"]
+
+
+PARTS = ("evaluation", "error", "goodness", "clients", "effects", "clustered", "evidence", "regularity")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Goodness:
+    """Log-likelihood and deviance over the rows of the trusted clients."""
+
+    llf: float
+    deviance: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """What the parts are computed from."""
+
+    model: Any
+    problem: Problem
+    outcome: Outcome
+    heterogeneity: str
+
+    @cached_property
+    def params(self) -> Array:
+        """The estimate (P,)."""
+        return np.asarray(self.outcome.theta.mean(axis=0))
+
+    @cached_property
+    def seen(self) -> tuple[PointSums, Summaries | None]:
+        """The pass over the data."""
+        return self._pass(self.params)
+
+    def _pass(self, theta: Array) -> tuple[PointSums, Summaries | None]:
+        """Return the sums over rows at theta (P,).
+
+        A method without a model of clients will have one fitted; the summaries for that are found in the same pass.
+        """
+        glm, steps = self.problem.glm, self.outcome.steps
+        found = None
+        if self.outcome.clients is None:
+            found = Summariser(glm.data, glm.family, theta, steps.weights > 0.0)
+        trusted, visit = trusted_by(steps.weights), None if found is None else found.add
+        point = evaluate(glm.data, glm.family, theta, steps.totals, trusted, visit)
+        return point, None if found is None else found.summaries()
+
+    @cached_property
+    def point(self) -> PointSums:
+        """The sums at the estimate, with the penalty if there is one."""
+        return self.seen[0].penalised(self.problem.glm.penalty, self.params, self.outcome.steps.totals)
+
+    @cached_property
+    def judged(self) -> tuple[Array, PointSums, Summaries | None]:
+        """Where the clients are judged, and the sums over their rows there; with a penalty it takes another pass."""
+        if self.problem.glm.penalty is None:
+            return self.params, *self.seen
+        where = judging_point(self.problem, self.params, self.outcome.steps.totals, smooth=self.outcome.smooth)
+        return where, *self._pass(where)
+
+    @cached_property
+    def unit(self) -> Yardstick:
+        """Standard errors by the sandwich; raises ValueError where the clients do not identify all coefficients."""
+        found = self.point.evaluation
+        return yardstick_of(self.problem, found.hessian, found.meat)
+
+    @cached_property
+    def client_model(self) -> ClientModel:
+        """The model of clients, with scores where they are judged."""
+        (where, point, summaries), model = self.judged, self.outcome.clients
+        if model is None:
+            weights = self.outcome.steps.weights
+            model = model_at(self.problem.unpenalised, where, weights, self.heterogeneity, summaries)
+        return model.at(self.problem.unpenalised, where, point.clients)
+
+
+class _Part(cached_property[T]):
+    """A part that is computed once; the data are let go with the last one."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        with one_blas_thread():
+            value = super().__get__(instance, owner)
+        instance.release()
+        return value
+
+
+class AtEstimate:
+    """The parts of inference at an estimate: computed from the model, or read from a file.
+
+    Parameters
+    ----------
+    model, problem, outcome, heterogeneity
+        What was fitted, on what, what was found, and whether clients may differ. The model's data are read when a part
+        is first asked for; whoever changes them in place before that changes the inference. The reference is dropped
+        with the last part.
+    """
+
+    def __init__(self, model: Any, problem: Problem, outcome: Outcome, heterogeneity: str) -> None:
+        self._source: _Source | None = _Source(model, problem, outcome, heterogeneity)
+
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, Any]) -> AtEstimate:
+        """Return an object that has its parts already."""
+        found = cls.__new__(cls)
+        found.__setstate__({name: parts[name] for name in PARTS})
+        return found
+
+    @property
+    def model(self) -> Any:
+        """The model, until the last part was computed."""
+        return None if self._source is None else self._source.model
+
+    def parts(self) -> dict[str, Any]:
+        """Return all parts, computed where need be."""
+        return {name: getattr(self, name) for name in PARTS}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.parts()
+
+    def __setstate__(self, parts: dict[str, Any]) -> None:
+        self.__dict__.update(parts, _source=None)
+
+    def release(self) -> None:
+        """Let go of the data where nothing is left to be computed."""
+        if all(name in self.__dict__ for name in PARTS):
+            self._source = None
+
+    @property
+    def _from(self) -> _Source:
+        assert self._source is not None, "a part is missing, and what it comes from is gone"
+        # Coefficients that the clients do not identify are named before anything is inverted.
+        _ = self._source.unit
+        return self._source
+
+    @_Part
+    def evaluation(self) -> Evaluation:
+        """Gradients, curvature and meat."""
+        return self._from.point.evaluation
+
+    @_Part
+    def error(self) -> NumericalError:
+        """The numerical error, in standard errors."""
+        source = self._from
+        theta, steps = source.outcome.theta, source.outcome.steps
+        if not source.outcome.smooth:
+            return NumericalError(np.nan, consensus_error(theta, source.unit.se))
+        gradients = self.evaluation.gradients
+        return numerical_error(source.problem, theta, steps.totals, source.unit, gradients)
+
+    @_Part
+    def goodness(self) -> Goodness:
+        """Log-likelihood and deviance."""
+        point = self._from.seen[0]
+        return Goodness(point.llf, point.deviance)
+
+    @_Part
+    def clients(self) -> ClientRecord:
+        """The model of clients: score statistics, spread."""
+        source = self._from
+        glm, outcome = source.problem.glm, source.outcome
+        return record_clients(
+            source.client_model,
+            outcome.steps.totals,
+            glm.totals,
+            source.judged[1].clients.information,
+            known=has_known_dispersion(glm.data, glm.family),
+            smooth=outcome.smooth,
+        )
+
+    @_Part
+    def effects(self) -> ClientEffects:
+        """Deviations of the clients."""
+        return client_effects(self._from.client_model)
+
+    @_Part
+    def clustered(self) -> Clustered:
+        """Inference by client."""
+        source, clients = self._from, self.clients
+        return gather_clustered(
+            source.problem.glm.data,
+            source.outcome.steps.totals,
+            source.point,
+            smooth=source.outcome.smooth,
+            spread=clients.spread if clients.differ else None,
+            dispersion=clients.dispersion,
+            ridge=source.problem.glm.ridge,
+        )
+
+    @_Part
+    def evidence(self) -> Evidence:
+        """Split-sample statistics, and what the estimate would be without each client."""
+        source = self._from
+        data, totals, smooth = source.problem.glm.data, source.outcome.steps.totals, source.outcome.smooth
+        found = gather_evidence(data, totals, source.point, smooth=smooth)
+        if source.problem.glm.penalty is None:
+            return found
+        return replace(gather_evidence(data, totals, source.judged[1], smooth=smooth), shift=found.shift)
+
+    @_Part
+    def regularity(self) -> Regularity:
+        """What Conditions 3 and 4 ask of; takes a second pass over the data."""
+        source = self._from
+        glm = source.problem.glm
+        return regularity(glm.data, glm.family, source.params, source.seen[0].clients, glm.penalty)

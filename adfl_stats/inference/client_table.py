@@ -1,0 +1,32 @@
+"""The clients beside one another, as tables and summaries show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adfl_stats.inference.record import FitRecord
+
+__all__ = ["client_columns"]
+
+
+def client_columns(fit: FitRecord) -> dict[str, NDArray[Any]]:
+    """Return the columns of `Results.clients` that need no comparison of clients and no estimate without one."""
+    unit = np.sqrt(np.diag(fit.sandwich))
+    # Data without noise have standard errors of zero.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = (fit.theta - fit.theta.mean(axis=0)) / unit
+    norms = np.linalg.norm(fit.evaluation.gradients, axis=1)
+    return {
+        "n": fit.sizes,
+        "gradient": np.where(fit.set_aside, np.inf, norms),
+        "score": fit.clients.statistics,
+        "df": fit.clients.ranks,
+        "p_value": fit.clients.p_values,
+        "weight": fit.weights,
+        "noise": fit.clients.noise,
+        "influence": fit.network.n_clients * fit.network.influence.to_numpy(),
+        "distance": np.sqrt((apart**2).mean(axis=1)),
+    }

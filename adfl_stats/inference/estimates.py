@@ -1,0 +1,102 @@
+"""What results of every method and objective have: estimates, weights and how the runs went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from adfl_stats._types import Array
+from adfl_stats.inference.record import RunRecord
+from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule
+
+__all__ = ["Estimates", "MethodRecord"]
+
+
+@dataclass(frozen=True)
+class MethodRecord:
+    """The method's name and what it settled on (lambda, measure, stages, start)."""
+
+    name: str
+    details: dict[str, Any]
+
+
+class Estimates:
+    """Point estimates: means over the clients' own estimates, and what led to them."""
+
+    record: RunRecord
+
+    @cached_property
+    def params(self) -> pd.Series:
+        """The mean over clients of their estimates."""
+        return self._series(self.record.theta.mean(axis=0))
+
+    @cached_property
+    def client_params(self) -> pd.DataFrame:
+        """Each client's own estimate, one row a client."""
+        index = self.record.labels.rename(self.record.client_name)
+        return pd.DataFrame(self.record.theta, index=index, columns=self._index)
+
+    @cached_property
+    def client_weights(self) -> pd.Series:
+        """omega_m of the last stage: 1 for the most trusted client, near 0 for suspicious ones."""
+        return self._by_client(self.record.weights, "weight")
+
+    @property
+    def trace(self) -> pd.DataFrame:
+        """How the runs went: run, round, step, longest move of a client, spread of the clients."""
+        return self.record.trace
+
+    @property
+    def method(self) -> MethodRecord:
+        """The method, and what it chose."""
+        return MethodRecord(self.record.method, self.record.details)
+
+    @property
+    def network(self) -> Network | NetworkSchedule:
+        """The network, or the schedule of networks, in the data's order of clients."""
+        return self.record.network
+
+    @property
+    def step(self) -> float:
+        """The learning rate of the last rounds."""
+        return self.record.step
+
+    @property
+    def lambda_path(self) -> pd.DataFrame | None:
+        """What cross-validation said of each lambda: lam, score, trusted, chosen; None where lambda was given.
+
+        The score is the mean held-out loss of the better half of the clients, `trusted` the number of clients
+        with at least a tenth of the largest weight in the first stage.
+        """
+        path = self.record.details.get("lambda_path")
+        return None if path is None else pd.DataFrame(path)
+
+    @property
+    def solver(self) -> str:
+        """How the last stage got where it is: "rounds", or "limit" if that was solved for directly."""
+        return self.record.solver
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of the last stage; passes over the data where `solver` is "limit"."""
+        return self.record.rounds
+
+    @property
+    def effective_clients(self) -> float:
+        """(sum v)^2 / sum v^2 for the clients' total weights v_m (trust x size x influence)."""
+        v = self.record.total_weights
+        return float(v.sum() ** 2 / (v**2).sum())
+
+    def _series(self, values: Array) -> pd.Series:
+        return pd.Series(values, index=self._index)
+
+    @cached_property
+    def _index(self) -> pd.Index:
+        return pd.Index(self.record.names)
+
+    def _by_client(self, values: Array, name: str) -> pd.Series:
+        return pd.Series(values, index=self.record.labels.rename(self.record.client_name), name=name)

@@ -1,0 +1,168 @@
+"""Results for losses that are no generalised linear model: estimates, and standard errors where there is curvature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from adfl_stats._algebra import inverse
+from adfl_stats._arguments import in_interval
+from adfl_stats._types import Array
+from adfl_stats.engine.problem import Problem
+from adfl_stats.inference.clustered import carry_weight
+from adfl_stats.inference.estimates import Estimates
+from adfl_stats.inference.record import RunRecord
+
+__all__ = ["ObjectiveRecord", "ObjectiveResults", "at_params"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ObjectiveRecord(RunRecord):
+    """The state of an `ObjectiveResults`.
+
+    Attributes
+    ----------
+    totals : ndarray (M,)
+        What each client counts with.
+    gradients : ndarray (M, P)
+        The clients' gradients at the estimate.
+    hessian : ndarray (P, P), or (0, 0)
+        M^-1 sum_m v_m H_m there; empty where the objective gives gradients only.
+    """
+
+    totals: Array
+    gradients: Array
+    hessian: Array
+
+
+def at_params(problem: Problem, params: Array, total_weights: Array) -> dict[str, Array]:
+    """Return what an `ObjectiveRecord` has of the objective at the estimate (P,)."""
+    objective, shape = problem.objective, (problem.M, problem.P, problem.P)
+    hessian = np.zeros((0, 0))
+    if (curvature := getattr(objective, "curvature", None)) is not None:
+        found = np.asarray(curvature(params), dtype=np.float64)
+        if found.shape != shape:
+            raise ValueError(
+                f"{type(objective).__name__}.curvature(theta) has shape {found.shape}; {shape} is wanted, the Hessian "
+                "of each client's loss at theta (P,)"
+            )
+        hessian = np.tensordot(total_weights / problem.M, found, 1)
+    gradients = np.asarray(problem.common_gradients(params[None])[:, 0])
+    return {"totals": np.asarray(objective.totals, dtype=np.float64), "gradients": gradients, "hessian": hessian}
+
+
+class ObjectiveResults(Estimates):
+    """What `DecentralizedModel.fit` found; built by it, or read back by `adfl_stats.load`.
+
+    With the clients' gradients g_m and a Hessian H = M^-1 sum_m v_m H_m at the estimate, the covariance is by client,
+
+        M / (M - 1) H^-1 (M^-2 sum_m v_m^2 g_m g_m') H^-1,
+
+    M counting the clients that carry weight (CR1 without the correction for rows, which an objective does not know);
+    tests and intervals use t with M - 1 degrees of freedom. Without a Hessian it is NaN.
+    """
+
+    def __init__(self, record: ObjectiveRecord) -> None:
+        self.record: ObjectiveRecord = record
+
+    @property
+    def consensus(self) -> pd.Series:
+        """Root mean square distance of the clients' estimates from `params`, for each parameter."""
+        return self._series(np.sqrt(np.square(self.record.theta - self.record.theta.mean(axis=0)).mean(axis=0)))
+
+    @property
+    def gradient(self) -> pd.Series:
+        """What is left of the estimating equation at `params`: M^-1 sum_m v_m g_m."""
+        return self._series(self.record.total_weights @ self.record.gradients / len(self.record.labels))
+
+    @property
+    def without_errors(self) -> str:
+        """Why there are no standard errors; empty where there are."""
+        fit = self.record
+        if not len(fit.hessian):
+            return "not available, the objective gives gradients only"
+        if not fit.smooth:
+            return f"not available, {fit.method} solves no common estimating equation"
+        if self._clients < 2:
+            return "not available, they compare clients, and fewer than two carry weight"
+        values = np.linalg.eigvalsh(fit.hessian)
+        if not values[0] > 1e-13 * abs(values[-1]):
+            return "not available, the Hessian at the estimate is not positive definite"
+        return ""
+
+    @property
+    def df(self) -> float:
+        """Degrees of freedom of tests and intervals: clients that carry weight, less 1."""
+        return self._clients - 1.0
+
+    def cov_params(self) -> pd.DataFrame:
+        """Return the covariance matrix of the estimate, by client."""
+        return pd.DataFrame(self._covariance, index=self._index, columns=self._index)
+
+    @cached_property
+    def bse(self) -> pd.Series:
+        """Standard errors by client; NaN where `without_errors` says why."""
+        return self._series(np.sqrt(np.diag(self._covariance)))
+
+    @cached_property
+    def tvalues(self) -> pd.Series:
+        """Estimates over their standard errors."""
+        return self.params / self.bse
+
+    @cached_property
+    def pvalues(self) -> pd.Series:
+        """Two-sided p-values of zero parameters."""
+        return self._series(2.0 * stats.t.sf(np.abs(self.tvalues), max(self.df, 1.0)))
+
+    def conf_int(self, alpha: float = 0.05) -> pd.DataFrame:
+        """Return confidence limits at level 1 - alpha; columns 0 and 1 as in statsmodels."""
+        in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
+        reach = stats.t.isf(alpha / 2.0, max(self.df, 1.0)) * self.bse
+        return pd.DataFrame({0: self.params - reach, 1: self.params + reach})
+
+    def clients(self) -> pd.DataFrame:
+        """Return one row per client: total, gradient (its norm at `params`), weight, influence, distance from it."""
+        fit = self.record
+        columns = {
+            "total": fit.totals,
+            "gradient": np.linalg.norm(fit.gradients, axis=1),
+            "weight": fit.weights,
+            "influence": fit.network.n_clients * fit.network.influence.to_numpy(),
+            "distance": np.linalg.norm(fit.theta - fit.theta.mean(axis=0), axis=1),
+        }
+        return pd.DataFrame(columns, index=fit.labels.rename(fit.client_name))
+
+    def summary(self, alpha: float = 0.05) -> Any:
+        """Return a statsmodels `Summary`: text, HTML, LaTeX and CSV."""
+        from adfl_stats.report.objective_summary import summarize_objective
+
+        return summarize_objective(self, alpha)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the results to a NumPy archive without pickle; `adfl_stats.load` reads it back."""
+        from adfl_stats.inference.storage import save
+
+        save(self.record, path)
+
+    def __repr__(self) -> str:
+        return f"ObjectiveResults({self.record.method}, {len(self.record.labels)} clients, P={len(self.record.names)})"
+
+    @property
+    def _clients(self) -> int:
+        """Clients that carry weight."""
+        return int(carry_weight(self.record.total_weights, self.record.totals).sum())
+
+    @cached_property
+    def _covariance(self) -> Array:
+        fit, P = self.record, len(self.record.names)
+        if self.without_errors:
+            return np.full((P, P), np.nan)
+        scores = fit.gradients * (fit.total_weights / len(fit.labels))[:, None]
+        contributions = scores @ inverse(fit.hessian)
+        return np.asarray(self._clients / (self._clients - 1.0) * contributions.T @ contributions)

@@ -1,0 +1,64 @@
+"""Log-likelihood and deviance, gathered piece by piece."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adfl_stats._types import Array, Mask
+from adfl_stats.data.batches import Batch
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.losses.families import Family
+
+__all__ = ["GoodnessSums"]
+
+
+class GoodnessSums:
+    """Log-likelihood and deviance over the rows of the trusted clients.
+
+    As in statsmodels, the Gaussian log-likelihood has its variance profiled out. Huber's is that of his least
+    favourable law at the family's own sigma. A likelihood that depends on an estimated dispersion waits for it: the
+    linear predictors are kept until then.
+    """
+
+    def __init__(self, data: ClientData, family: Family, trusted: Mask) -> None:
+        self._data, self._family, self._trusted = data, family, trusted
+        self._known: Any = None if family.name in ("multinomial", "huber") else family.statsmodels()
+        self._waits = family.estimates_scale and not family.quadratic and family.name != "huber"
+        self._kept: list[tuple[Array, Array, Array]] = []
+        self._llf = self._deviance = 0.0
+
+    def add(self, piece: Batch, eta: Array) -> None:
+        """Take in a piece with its linear predictor."""
+        data, family, keep = self._data, self._family, piece.spread(self._trusted[piece.clients])
+        if not keep.any():
+            return
+        y, weight, eta = data.y[piece.rows][keep], data.weights_of(piece.rows)[keep], eta[keep]
+        if family.name == "huber":
+            self._deviance += float(weight @ family.deviance(eta, y))
+            self._llf += float(family.log_density(eta, y, weight).sum())
+            return
+        mu = family.mean(eta)
+        if self._known is None:
+            self._llf += float(weight @ np.log(mu[np.arange(len(y)), y.astype(int)]))
+            return
+        self._deviance += float(self._known.deviance(y, mu, var_weights=weight))
+        if family.quadratic:
+            self._llf += 0.5 * float(np.log(weight).sum())
+        elif self._waits:
+            self._kept.append((y, mu, weight))
+        else:
+            self._llf += float(self._known.loglike(y, mu, var_weights=weight, scale=1.0))
+
+    def at(self, scale: float) -> tuple[float, float]:
+        """Return log-likelihood and deviance, given the dispersion."""
+        if self._family.name == "multinomial":
+            return self._llf, -2.0 * self._llf
+        if self._family.quadratic:
+            count = float(self._data.sizes[self._trusted].sum())
+            # Logs apart: the ratio of a deviance that is all rounding may underflow to zero.
+            spread = np.log(self._deviance) - np.log(count) if self._deviance > 0 else -np.inf
+            return float(self._llf - 0.5 * count * (np.log(2.0 * np.pi) + spread + 1.0)), self._deviance
+        late = [float(self._known.loglike(y, mu, var_weights=w, scale=scale)) for y, mu, w in self._kept]
+        return self._llf + sum(late), self._deviance

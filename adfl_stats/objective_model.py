@@ -1,0 +1,121 @@
+"""Any losses that clients may have, given by their gradients, on a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adfl_stats._arguments import in_interval, listing, one_of, whole_number
+from adfl_stats._threads import default_threads, one_blas_thread
+from adfl_stats.engine.attacks import Attack
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.rounds import Plan
+from adfl_stats.inference.objective_results import ObjectiveRecord, ObjectiveResults, at_params
+from adfl_stats.inference.record import run_parts
+from adfl_stats.losses.objective import Objective, checked_objective
+from adfl_stats.methods import DFL, Method, check_needs
+from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule
+
+__all__ = ["DecentralizedModel"]
+
+WEIGHTINGS = ("sample", "client")
+
+
+class DecentralizedModel:
+    """Losses of any kind whose data stay with the clients of a network.
+
+    Parameters
+    ----------
+    objective : Objective
+        An object with ``M, P, labels, names, totals, counted, start()`` and ``gradients(theta)``, which returns each
+        client's gradient at each of its R parameter vectors, (M, R, P) for theta (M, R, P). With a method
+        ``curvature(theta)``, which returns the clients' Hessians (M, P, P) at theta (P,), results have standard errors.
+    network : Network or NetworkSchedule
+        Who listens to whom, always or in turn; its labels must be those of the objective, in any order.
+    weighting : {"sample", "client"}
+        Whether clients count by their totals, or once each.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> import adfl_stats as ad
+    >>> class Means:
+    ...     M, P, labels, names = 4, 1, pd.RangeIndex(4), ["mean"]
+    ...     totals, counted = np.ones(4), np.ones(4, dtype=bool)
+    ...     y = np.array([1.0, 2.0, 3.0, 6.0])
+    ...     def start(self):
+    ...         return np.zeros((4, 1))
+    ...     def gradients(self, theta, threads=1):
+    ...         return theta - self.y[:, None, None]
+    >>> res = ad.DecentralizedModel(Means(), ad.networks.complete(4)).fit(step=0.1, rounds=200)
+    >>> round(float(res.params["mean"]), 6), res.without_errors
+    (3.0, 'not available, the objective gives gradients only')
+    """
+
+    def __init__(self, objective: Objective, network: Network | NetworkSchedule, *, weighting: str = "sample") -> None:
+        if not isinstance(network, (Network, NetworkSchedule)):
+            raise TypeError(
+                f"network is a {type(network).__name__}; build a Network with Network.from_adjacency, from_edges, ..."
+            )
+        self.objective = checked_objective(objective)
+        self.weighting = one_of(weighting, "weighting", WEIGHTINGS)
+        labels = self.objective.labels
+        apart = network.labels.symmetric_difference(labels)
+        if len(apart):
+            raise ValueError(f"objective and network must have the same clients; in one of them only: {listing(apart)}")
+        self.network = network if network.labels.equals(labels) else network.reindex(labels)
+
+    def fit(
+        self,
+        method: Method | None = None,
+        *,
+        step: float,
+        rounds: int | None = None,
+        max_rounds: int = 20_000,
+        progress: bool = False,
+        threads: int | None = None,
+        attack: Attack | None = None,
+    ) -> ObjectiveResults:
+        """Estimate the parameters on every client.
+
+        Parameters
+        ----------
+        method : Method, optional
+            One that needs gradients only: `DFL` (if not given), ``ADFL(lam=..., measure="norm")``, `Bridge`, ...
+        step : float
+            The learning rate alpha; without curvature nothing chooses it.
+        rounds : int, optional
+            Rounds per stage. Without it the run goes on until the clients hardly move.
+        max_rounds : int
+            Rounds per stage after which a run without `rounds` gives up, with a warning.
+        progress : bool
+            Show a progress bar (tqdm).
+        threads : int, optional
+            Handed to ``objective.gradients``.
+        attack : Attack, optional
+            Clients that lie to the others, from `attacks`.
+        """
+        method = DFL() if method is None else method
+        if not isinstance(method, Method):
+            raise TypeError(f"method is {method!r}; pass a method object such as ad.DFL() or ad.Bridge('median')")
+        if attack is not None and (isinstance(attack, type) or not isinstance(attack, Attack)):
+            raise TypeError(f"attack is {attack!r}; pass an attack such as ad.attacks.SignFlip(clients=['a', 'b'])")
+        plan = Plan(
+            step=in_interval(step, "step", 0.0, np.inf, open_low=True),
+            rounds=None if rounds is None else whole_number(rounds, "rounds", 1),
+            max_rounds=whole_number(max_rounds, "max_rounds", 1),
+            progress=progress,
+            attack=attack,
+        )
+        problem = self._problem(default_threads() if threads is None else whole_number(threads, "threads", 1))
+        check_needs(method, problem, plan)
+        with one_blas_thread():
+            outcome = method.estimate(problem, plan)
+            parts: dict[str, Any] = run_parts(problem, method, outcome, plan, [])
+            parts |= at_params(problem, outcome.theta.mean(axis=0), outcome.steps.totals)
+        return ObjectiveResults(ObjectiveRecord(**parts))
+
+    def _problem(self, threads: int) -> Problem:
+        return Problem(self.objective, self.network, self.weighting, threads)

@@ -1,0 +1,87 @@
+"""Results of an objective in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from statsmodels.iolib.table import SimpleTable
+
+from adfl_stats.report.text import Cells, TextSummary, network_cells, number, pairs, z_value
+from adfl_stats.trust.weights import TRUST
+
+if TYPE_CHECKING:
+    from adfl_stats.inference.objective_results import ObjectiveResults
+
+__all__ = ["summarize_objective"]
+
+MOST_CLIENTS = 5
+
+
+def summarize_objective(res: ObjectiveResults, alpha: float = 0.05) -> TextSummary:
+    """Return the summary of a fit of any objective."""
+    return TextSummary(_header(res), [_parameters(res, alpha), _clients(res)], _notes(res))
+
+
+def _header(res: ObjectiveResults) -> SimpleTable:
+    fit, network = res.record, network_cells(res.network)
+    left = [
+        ("Method:", fit.method),
+        ("Start:", str(fit.details.get("start", ""))),
+        ("Step:", f"{fit.step:.3g}"),
+        ("Rounds (total):", f"{fit.rounds} ({fit.total_rounds})"),
+        ("Down-weighted:", f"{int((~fit.trusted).sum())} clients"),
+    ]
+    right = [
+        ("Clients:", f"{len(fit.labels)}"),
+        ("Edges:", network["edges"]),
+        ("SE(W):", network["SE(W)"]),
+        ("Effective clients:", f"{res.effective_clients:.1f}"),
+        ("Largest spread:", f"{res.consensus.max():.3g}"),
+    ]
+    table = pairs(left, "Decentralised Model Results", [17, 19])
+    table.extend_right(pairs([(f"  {name}", value) for name, value in right], None, [20, 16]))
+    return table
+
+
+def _parameters(res: ObjectiveResults, alpha: float) -> Cells:
+    limits = res.conf_int(alpha).to_numpy()
+    rows = [
+        [number(value), number(se), z_value(value, se), f"{p:.3f}", number(low), number(high)]
+        for value, se, p, (low, high) in zip(res.params, res.bse, res.pvalues, limits, strict=True)
+    ]
+    headers = ["coef", "std err", "t", "P>|t|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"]
+    return Cells(rows, headers, list(res.record.names), None, [20, 10, 9, 8, 7, 9, 9])
+
+
+def _clients(res: ObjectiveResults) -> Cells:
+    table, fit = res.clients(), res.record
+    worst = np.lexsort((-table["gradient"], table["weight"].round(2)))[:MOST_CLIENTS]
+    rows = [
+        [f"{row.total:g}", f"{row.gradient:.3g}", f"{row.weight:.3g}", f"{row.distance:.3g}"]
+        for row in table.iloc[worst].itertuples()
+    ]
+    doubted = int((~fit.trusted).sum())
+    title = f"Clients: {doubted} of {len(fit.labels)} down-weighted (weight below {TRUST:g})"
+    stubs = [str(label) for label in fit.labels[worst]]
+    return Cells(rows, ["total", "gradient", "weight", "distance"], stubs, title, [20, 13, 14, 14, 13])
+
+
+def _notes(res: ObjectiveResults) -> list[str]:
+    if res.without_errors:
+        errors = f"Standard errors: {res.without_errors}."
+    else:
+        errors = (
+            "Standard errors are by client (CR1), from the clients' gradients and the objective's Hessian, given the "
+            f"clients' final weights. Tests and intervals use the t distribution with {res.df:.0f} degrees of freedom."
+        )
+    return [
+        errors,
+        f"The mean gradient at the estimate has norm {np.linalg.norm(res.gradient):.3g}; the clients' estimates are up "
+        f"to {res.clients()['distance'].max():.3g} away from it.",
+        *(
+            [f"Some clients sent false messages (attack {res.record.details['attack']}): a stress test."]
+            if "attack" in res.record.details
+            else []
+        ),
+    ]
