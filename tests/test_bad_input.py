@@ -164,9 +164,9 @@ CASES = {
     "family": (lambda c: build(c, family="normal"), ValueError, "family is 'normal'; choose one of 'gaussian', 'bin"),
     "family class": (lambda c: build(c, family=sm.families.Poisson), TypeError, "pass an instance, Poisson"),
     "link": (
-        lambda c: build(c, family=sm.families.Binomial(sm.families.links.Probit())),
+        lambda c: build(c, family=sm.families.Binomial(sm.families.links.Cauchy())),
         ValueError,
-        "family 'binomial' with the link 'probit' is not available; these are: gaussian .identity.",
+        "family 'binomial' with the link 'cauchy' is not available; its links are: 'logit', 'probit', 'cloglog'",
     ),
     # ---- columns
     "formula names no column": (
