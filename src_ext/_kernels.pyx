@@ -21,7 +21,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 cdef extern from "blocks.h" nogil:
-    enum: ADFL_GAUSSIAN, ADFL_HUBER
+    enum: ADFL_GAUSSIAN, ADFL_TWEEDIE
     enum: ADFL_MEAN, ADFL_MEDIAN, ADFL_TRIMMED, ADFL_KRUM, ADFL_BULYAN, ADFL_CLIP_KNOWN, ADFL_NNA
     ctypedef struct adfl_network:
         int32_t *pairs
@@ -313,8 +313,8 @@ cdef class RowLoss(Loss):
         cdef Py_ssize_t n = X.shape[0], p = X.shape[1]
         if p < 1 or outputs < 1:
             raise ValueError(f"X has {p} columns and outputs={outputs}; wanted is one of each, or more")
-        if not ADFL_GAUSSIAN <= family <= ADFL_HUBER:
-            raise ValueError(f"family={family}: the codes of families are {ADFL_GAUSSIAN} to {ADFL_HUBER}")
+        if not ADFL_GAUSSIAN <= family <= ADFL_TWEEDIE:
+            raise ValueError(f"family={family}: the codes of families are {ADFL_GAUSSIAN} to {ADFL_TWEEDIE}")
         check_bounds("offsets", offsets, n, "rows of X")
         same("y", 0, y.shape[0], n, "one for each row of X")
         same("totals", 0, totals.shape[0], offsets.shape[0] - 1, "one for each client")
