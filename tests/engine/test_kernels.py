@@ -123,7 +123,7 @@ def make(family, p, runs, sizes, extras=frozenset(), seed=0):
         # Pools of every size from 1 to M: odd and even ones.
         mixing=pools(rng, rng.permutation(M) + 1, M),
         theta=rng.normal(scale=0.5 / np.sqrt(p), size=(M, runs, P)),
-        # These losses grow exponentially where the mean is too small: longer steps diverge, and leave nothing to compare.
+        # These losses grow exponentially where the mean is too small: longer steps diverge.
         steps=rng.uniform(0.01, 0.1, size=(M, runs)) * (0.1 if family in STEEP else 1.0),
     )
 
