@@ -16,6 +16,8 @@ import pytest
 import adfl_stats as ad
 from adfl_stats import _kernels
 from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.round import Exchange
+from adfl_stats.engine.rules import Rule
 from adfl_stats.losses.evaluation import evaluate, plain_scores
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
@@ -40,7 +42,12 @@ MANY = np.random.default_rng(1).integers(5, 51, 5000)
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
 def test_rounds(benchmark, family, runs):
     task = problem(family, EQUAL, 50)
-    loss, steps, moved, limits = task.loss(), np.full((100, runs), 0.05), np.empty((20, runs)), np.full(runs, np.inf)
+    loss, steps, moved, limits = (
+        task.glm.loss(),
+        np.full((100, runs), 0.05),
+        np.empty((20, runs)),
+        np.full(runs, np.inf),
+    )
 
     def rounds():
         theta = np.zeros((100, runs, 50))
@@ -51,10 +58,11 @@ def test_rounds(benchmark, family, runs):
 
 def test_median_rounds(benchmark):
     task = problem("binomial", EQUAL, 50)
+    mixing = Exchange(task, Rule("median")).mixing
     steps, moved, limits = np.full((100, 1), 0.05), np.empty((20, 1)), np.full(1, np.inf)
 
     def rounds():
-        return _kernels.rounds(task.median_mixing, task.loss(), np.zeros((100, 1, 50)), steps, 20, moved, limits, 1)
+        return _kernels.rounds(mixing, task.glm.loss(), np.zeros((100, 1, 50)), steps, 20, moved, limits, 1)
 
     assert benchmark(rounds) == 20
 
@@ -62,20 +70,20 @@ def test_median_rounds(benchmark):
 @pytest.mark.parametrize("sizes", [EQUAL, MANY], ids=["100 clients", "5000 small clients"])
 def test_evaluate(benchmark, sizes):
     task = problem("binomial", sizes, 10)
-    found = benchmark(evaluate, task.data, task.family, np.zeros(10), np.ones(task.M))
+    found = benchmark(evaluate, task.glm.data, task.glm.family, np.zeros(10), np.ones(task.M))
     assert np.isfinite(found.evaluation.meat).all()
 
 
 def test_plain_scores(benchmark):
     task = problem("binomial", MANY, 10)
-    scores, _ = benchmark(plain_scores, task.data, task.family, np.zeros((task.M, 10)))
+    scores, _ = benchmark(plain_scores, task.glm.data, task.glm.family, np.zeros((task.M, 10)))
     assert np.isfinite(scores).all()
 
 
 @pytest.mark.filterwarnings("ignore::adfl_stats.ConditionWarning")
 def test_model_of_many_small_clients(benchmark):
     task = problem("binomial", MANY, 10)
-    benchmark.pedantic(ad.DecentralizedGLM, (task.data, task.network, "binomial"), rounds=5)
+    benchmark.pedantic(ad.DecentralizedGLM, (task.glm.data, task.network, "binomial"), rounds=5)
 
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial"])

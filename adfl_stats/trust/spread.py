@@ -46,7 +46,7 @@ class Spread:
         """
         variances, full = np.zeros(scores.P), scores.ranks == scores.P
         variances[active] = LEAST_START
-        if full.sum() >= 3:
+        if len(active) and full.sum() >= 3:
             covariances = np.linalg.inv(scores.information[full])
             own = (covariances @ scores.slopes[full][:, :, None])[:, :, 0]
             between = np.median(np.square(own - np.median(own, axis=0)), axis=0) / CHI_SQUARE_MEDIAN
