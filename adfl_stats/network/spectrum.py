@@ -120,6 +120,8 @@ def _shares(W: sparse.csr_array, component: NDArray[np.int32], closed: Mask) -> 
     With Q the part of W among the transient clients and R their part towards closed components, these are
     absorbed with probabilities (I - Q)^-1 R. One solve for ``x' = 1'(I - Q)^-1`` serves all components.
     """
+    if closed.sum() == 1:
+        return closed.astype(np.float64)
     M = W.shape[0]
     inside = closed[component]
     mass = inside.astype(np.float64)
