@@ -86,6 +86,21 @@ def iteration_of(model, step, omega=None, balance=False, metric=None):
 # ------------------------------------------------------------------ the exact factor
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_half_of_the_clients_hardly_move_on_a_ring(lazy):
+    """Common modes are not resolved there, and must not be preferred to an eigenvalue that converged."""
+    M = 80
+    ring = np.roll(np.eye(M), 1, axis=1) + np.roll(np.eye(M), -1, axis=1) + lazy * np.eye(M)
+    sim, net = simulated("binomial", sizes=[30] * M, p=3), ad.Network.from_adjacency(ring)
+    omega = np.where(np.arange(M) < M // 2, 1e-4, 1.0)
+    model = model_of(sim, net)
+    expected = Dense(sim, net, 0.5, omega).radius
+    found = spectral_radius(iteration_of(model, 0.5, omega), dense_up_to=0)
+    assert expected < 1.0
+    assert_allclose(1.0 - found.value, 1.0 - expected, rtol=1e-5)
+    assert found.trouble == ""
+
+
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("omega", "balance"), [(None, False), (OMEGA, False), (OMEGA, True)])
