@@ -1,4 +1,4 @@
-"""Linear algebra that does not mind the units of the columns, on one matrix or on stacks of many small ones."""
+"""Linear algebra invariant to the units of the columns, on one matrix or on stacks of many small ones."""
 
 from __future__ import annotations
 

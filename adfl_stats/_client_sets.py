@@ -1,4 +1,4 @@
-"""A set of clients in any form a user may name it: labels, indices or a mask."""
+"""Sets of clients by labels, indices or a mask."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import listing
-from adfl_stats._types import Mask
+from adfl_stats._types import ClientSet, Mask
 
 __all__ = ["abnormal_mask"]
 
 
-def abnormal_mask(abnormal: Any, labels: pd.Index, name: str = "abnormal") -> Mask:
+def abnormal_mask(abnormal: ClientSet, labels: pd.Index, name: str = "abnormal") -> Mask:
     """Return the set A as a mask over the clients.
 
     Parameters
@@ -25,7 +25,7 @@ def abnormal_mask(abnormal: Any, labels: pd.Index, name: str = "abnormal") -> Ma
     labels : pandas.Index
         The clients, in the order of the mask.
     name : str
-        The argument that messages speak of.
+        The argument's name in messages.
 
     Examples
     --------

@@ -17,7 +17,7 @@ __all__ = ["default_threads", "one_blas_thread"]
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Return a context in which BLAS has one thread.
 
-    Its products are small here, where threads cost more than they bring; and their number would
+    Products are small here, and threads would cost more than they save; their number would also
     change the last bits of the result.
     """
     return _blas().limit(limits=1, user_api="blas")
@@ -25,7 +25,7 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
 @cache
 def _blas() -> ThreadpoolController:
-    """Return the handle of NumPy's and SciPy's BLAS, which are loaded by now; to look for them again takes 10 ms."""
+    """Return the handle of NumPy's and SciPy's BLAS, which are loaded by now; a search takes 10 ms."""
     return ThreadpoolController()
 
 

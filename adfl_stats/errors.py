@@ -17,7 +17,7 @@ __all__ = [
 
 
 class DivergenceError(RuntimeError):
-    """The iteration left every bounded set: the step is too large for the data or the network."""
+    """The iteration diverged: the step is too large for the data or the network."""
 
 
 class AdflWarning(UserWarning):
@@ -29,7 +29,7 @@ class ConvergenceWarning(AdflWarning):
 
 
 class NetworkWarning(AdflWarning):
-    """The network works, but does something the user should know of."""
+    """A property of the network that affects the fit."""
 
 
 class ConditionWarning(AdflWarning):
@@ -37,4 +37,4 @@ class ConditionWarning(AdflWarning):
 
 
 class SelectionWarning(AdflWarning):
-    """Setting clients aside changed what the estimate rests on: many rows lost, or no clear majority."""
+    """The clients' weights changed the basis of the estimate: many rows without weight, or no clear majority."""

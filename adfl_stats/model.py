@@ -116,7 +116,7 @@ class DecentralizedGLM:
             raise TypeError(f"penalty is {penalty!r}; pass a penalty such as ad.Ridge(0.1), or None")
         glm = GLM(self.data, self.family)
         found = penalty.on(glm.names, glm.constant_coefficients)
-        return found if np.any(found.c) else None
+        return found if found.strengths.any() else None
 
     def _warn_of_network(self) -> list[str]:
         """Warn of groups that never hear of one another, and of clients that (nearly) nobody hears."""

@@ -177,7 +177,7 @@ CASES = {
     "collinear columns": (
         lambda c: build(c, X=np.column_stack([c.X, c.X[:, 1] - 2 * c.X[:, 0]])),
         ValueError,
-        "linearly dependent over all 390 rows: 'x[125]' can be written by the others",
+        "linearly dependent over all 390 rows: 'x[125]' are linear combinations of the others",
     ),
     "zero column": (
         lambda c: build(c, X=replaced(c.X, 2, 0.0)),
@@ -248,7 +248,7 @@ CASES = {
     "no last stage without lam": (
         lambda c: ad.ADFL(equalise=False),
         ValueError,
-        "equalise=False leaves nothing to take weights from; give lam, a number or 'cv'",
+        "equalise=False with lam=None defines no weights; give lam, a number or 'cv'",
     ),
     "heterogeneity a word": (
         lambda c: c.model.fit(heterogeneity="some"),

@@ -1,7 +1,7 @@
 """Rows in pieces small enough for temporary arrays beside a memory map, many small clients at a time.
 
-A loop over a hundred thousand clients in Python costs more than the arithmetic; a batch of consecutive
-clients is one step of it.
+A Python loop over a hundred thousand clients costs more than the arithmetic: it is over batches of consecutive
+clients.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from adfl_stats.data.client_data import ClientData
 __all__ = ["Batch", "batches", "client_chunks", "row_blocks", "row_clients", "whole_clients"]
 
 
-# Numbers that the (P, P) matrices of a batch's clients may hold together.
+# Entries of the (P, P) matrices of a batch's clients together. Ours: 8 MB.
 MATRIX_ENTRIES = 1 << 20
 
 
@@ -69,7 +69,7 @@ class Batch:
         out = np.empty((len(self.sizes), left.shape[1], right.shape[1]))
         for which, place in self._by_size:
             stack = left[place]
-            # One array twice is a symmetric product, at half the price.
+            # One array twice is a symmetric product, at half the cost.
             out[which] = np.matmul(stack.transpose(0, 2, 1), stack if right is left else right[place])
         return out
 
@@ -91,8 +91,8 @@ class Batch:
     @cached_property
     def _by_size(self) -> list[tuple[Ints, Ints]]:
         """The clients of each size, and the places of their rows (c, size): their products are stacked."""
-        found = [np.flatnonzero(self.sizes == size) for size in np.unique(self.sizes)]
-        return [(which, self.starts[which, None] + np.arange(self.sizes[which[0]])) for which in found]
+        groups = [np.flatnonzero(self.sizes == size) for size in np.unique(self.sizes)]
+        return [(which, self.starts[which, None] + np.arange(self.sizes[which[0]])) for which in groups]
 
 
 def whole_clients(data: ClientData, P: int) -> Iterator[list[Batch]]:
@@ -131,7 +131,7 @@ def client_chunks(M: int, P: int) -> list[slice]:
 
 
 def row_blocks(data: ClientData) -> Iterator[slice]:
-    """Yield slices of all rows, whosever they are."""
+    """Yield slices of all rows, across clients."""
     for low in range(0, data.n_rows, _data.BLOCK_ROWS):
         yield slice(low, min(low + _data.BLOCK_ROWS, data.n_rows))
 

@@ -1,4 +1,4 @@
-"""What each client holds: the only door through which user data enter."""
+"""The clients' data, checked once when they enter the package."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from adfl_stats.data.formula import columns_used, formula_response, parsed_formu
 
 __all__ = ["ClientData"]
 
+# Rows in one piece. Ours: with 50 columns 3 MB, of the order of a processor's cache.
 BLOCK_ROWS = 8192
 
 
@@ -40,6 +41,8 @@ class ClientData:
         The clients' names, in the order of their rows.
     names : list of str
         The columns of `X`.
+    y_name, client_name : str
+        Names of the response and of the column of clients.
     shift : ndarray (N,) or None
         Offset plus log exposure, added to the linear predictor.
     row_weights : ndarray (N,) or None
@@ -51,7 +54,15 @@ class ClientData:
     n_dropped : int
         Rows left out because of missing values (``missing="drop"``).
     set_aside : ndarray (M,) of bool or None
-        Clients whose rows are zeros here and count for nothing; see `setting_aside`.
+        Clients whose rows are zeros here and have no weight; see `setting_aside`.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.hospitals(seed=1, M=30, abnormal=6)
+    >>> data = ad.ClientData.from_frame(sim.frame(), "readmitted ~ age + severity", "hospital")
+    >>> data.n_clients, data.names
+    (30, ['Intercept', 'age', 'severity'])
     """
 
     X: Array
@@ -99,6 +110,13 @@ class ClientData:
             Added to the linear predictor, `exposure` in logs.
         weights : array (N,), optional
             Observation weights, positive.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X, y = np.arange(8.0).reshape(4, 2), np.array([1.0, 0.0, 2.0, 1.0])
+        >>> ClientData.from_arrays(X, y, client=["a", "b", "a", "b"])
+        ClientData(2 clients, 2 rows each, 2 columns)
         """
         _check_alignment(X=X, y=y, client=client, offset=offset, exposure=exposure, weights=weights)
         columns = list(names) if names is not None else _column_names(X)
@@ -163,6 +181,12 @@ class ClientData:
             Columns, as in `from_arrays`.
         missing : {"raise", "drop"}
             What to do with rows that have missing values in a column that is used.
+
+        Examples
+        --------
+        >>> frame = pd.DataFrame({"site": list("aabb"), "y": [1.0, 0.0, 2.0, 1.0], "arm": list("xyxx")})
+        >>> ClientData.from_frame(frame, "y ~ arm", "site").names
+        ['Intercept', 'arm[T.y]']
         """
         one_of(missing, "missing", ("raise", "drop"))
         if not isinstance(frame, pd.DataFrame):
@@ -211,14 +235,29 @@ class ClientData:
         ----------
         path : str or path
             The file.
-        formula, client, offset, exposure, weights, missing
+        formula, client : str
             As in `from_frame`. Terms whose value in a row depends on other rows (``center``, ``scale``,
             ``poly``, ...) are refused: compute them in the file.
+        offset, exposure, weights : str, optional
+            As in `from_frame`.
+        missing : {"raise", "drop"}
+            As in `from_frame`.
         directory : str or path, optional
             Where to keep what is written, 8 bytes a number; by default beside the file, in a folder of its
             name with ``.adfl`` added. It may be deleted once the data are no longer in use.
         progress : bool
             Show a progress bar (tqdm).
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> frame = pd.DataFrame({"site": list("abab"), "y": [1.0, 0.0, 2.0, 1.0], "x": [1.0, 2.0, 3.0, 5.0]})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     frame.to_parquet(f"{folder}/rows.parquet")
+        ...     data = ClientData.from_parquet(f"{folder}/rows.parquet", "y ~ x", "site")
+        ...     print(data)
+        ...     del data
+        ClientData(2 clients, 2 rows each, 2 columns)
         """
         from adfl_stats.data.conversion import Request
         from adfl_stats.data.parquet import client_data
@@ -250,7 +289,18 @@ class ClientData:
         return np.add.reduceat(self.row_weights, self.offsets[:-1])
 
     def weights_of(self, rows: slice | Ints) -> Array:
-        """Return the observation weights of some rows, ones where none were given."""
+        """Return the observation weights of some rows.
+
+        Parameters
+        ----------
+        rows : slice or ndarray of int64
+            The rows.
+
+        Returns
+        -------
+        ndarray
+            The weights; ones where none were given.
+        """
         return np.ones_like(self.y[rows]) if self.row_weights is None else self.row_weights[rows]
 
     @cached_property
@@ -259,10 +309,20 @@ class ClientData:
         return np.ones(self.n_clients, dtype=bool) if self.set_aside is None else ~self.set_aside
 
     def setting_aside(self, clients: Mask) -> ClientData:
-        """Return the same data with zeros for the rows of some clients (M,), whose numbers nobody can compute with.
+        """Return the same data with zeros for the rows of some clients, whose numbers overflow.
 
         Their gradients and curvatures are then zero, and every pass over the data has finite numbers. X is copied;
         a memory map is opened anew instead, and only the pages of these clients take memory.
+
+        Parameters
+        ----------
+        clients : ndarray (M,) of bool
+            The clients.
+
+        Returns
+        -------
+        ClientData
+            With `set_aside`.
         """
         X, y = _changeable(self.X), _changeable(self.y)
         shift = None if self.shift is None else _changeable(self.shift)
@@ -286,7 +346,18 @@ class ClientData:
         )
 
     def blocks(self, m: int) -> Iterator[slice]:
-        """Yield slices of client m's rows, small enough for temporary arrays beside a memory map."""
+        """Yield slices of a client's rows, small enough for temporary arrays beside a memory map.
+
+        Parameters
+        ----------
+        m : int
+            The client's index.
+
+        Yields
+        ------
+        slice
+            At most `BLOCK_ROWS` rows.
+        """
         for low in range(int(self.offsets[m]), int(self.offsets[m + 1]), BLOCK_ROWS):
             yield slice(low, min(low + BLOCK_ROWS, int(self.offsets[m + 1])))
 

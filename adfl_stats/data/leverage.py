@@ -17,7 +17,7 @@ __all__ = ["mallows"]
 
 # The median absolute value of a standard normal variable.
 NORMAL_MEDIAN = 0.6744897501960817
-# Clients with fewer rows are centred at the median of all clients: their own follows single rows.
+# Clients with fewer rows are centred at the median of all clients. Ours: a median of fewer rows depends on single ones.
 LEAST_ROWS = 8
 
 

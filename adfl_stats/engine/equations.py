@@ -1,4 +1,4 @@
-"""Newton's method for weighted estimating equations: what a network agrees on as the step tends to zero.
+"""Newton's method for weighted estimating equations: the network's limit as the step tends to zero.
 
 Several sets of weights at once: every pass over the data serves them all.
 """
@@ -19,9 +19,9 @@ from adfl_stats.losses.glm import GLM
 __all__ = ["Equations", "Solutions", "System", "solve", "weighted_solution", "weighted_solutions"]
 
 
-# Newton's method takes a dozen steps, about twenty where the first curvature is kept; those that diverge need a bound.
+# Ours: Newton's method takes a dozen steps, about twenty where the first curvature is kept.
 MOST_STEPS = 100
-# A relative step below this is rounding: about 500 units in the last place.
+# A relative step below this is rounding. Ours: about 500 units in the last place.
 SMALL = 1e-13
 # With a curvature this poor (slope left after a step) the next step takes it anew: twice at the median of all
 # runs, one pass over the data for all of them, and then for each run where it stands, which costs a pass each. Ours: a
@@ -30,7 +30,7 @@ STALE_COMMON, STALE_OWN = 0.1, 0.3
 # A step of this relative size that does not bring the slope down is lost in rounding. Ours: far above the precision of
 # sums over rows, far below any standard error.
 ROUNDING = 1e-9
-# Step halving ends here; a convex loss that does not fall by then has no finite numbers around.
+# The shortest step of step halving. Ours: a convex loss that does not fall by then is not finite nearby.
 SHORTEST = 1e-6
 
 
@@ -47,7 +47,7 @@ class Solutions:
     ranks : ndarray (R,)
         Ranks of these.
     reached : ndarray (R,) of bool
-        Which were found; the others ran out of steps, or into numbers that are not finite.
+        Which were found; the others reached the largest number of steps, or numbers that are not finite.
     """
 
     theta: Array
@@ -95,7 +95,7 @@ class Equations:
     def __init__(self, glm: GLM, totals: Array, threads: int = 1, transport: Transport = LOCAL) -> None:
         self.glm, self.threads, self.transport, self.quadratic = glm, threads, transport, glm.quadratic
         self.shares = totals / count_of(transport, totals)
-        # One scale for all places, so that they agree on when to stop.
+        # One scale for all places, so that they stop together.
         self.unit = transport.largest(glm.coefficient_sizes[None])
 
     def slopes(self, theta: Array) -> Array:
@@ -105,7 +105,7 @@ class Equations:
         summed = self.transport.total(lambda at: np.einsum("mr,mrp->rp", shares[at], gradients[at]))
         if np.isfinite(summed).all():
             return summed
-        # A client that does not count may overflow.
+        # A client without weight may overflow.
         counted = np.where(shares[:, :, None] > 0.0, gradients, 0.0)
         return self.transport.total(lambda at: np.einsum("mr,mrp->rp", shares[at], counted[at]))
 
@@ -157,7 +157,7 @@ def solve(equations: System, start: Array, small: float = SMALL, like: Solutions
     small : float
         Relative size of a step that ends the search, if the step had a good curvature.
     like : Solutions, optional
-        Of a similar problem, whose curvatures serve for as long as they are good: they cost more than slopes.
+        Of a similar problem, whose curvatures are used while they are accurate enough: they cost more than slopes.
     """
     R, P = start.shape
     theta = np.array(start, dtype=np.float64)
@@ -178,7 +178,7 @@ def solve(equations: System, start: Array, small: float = SMALL, like: Solutions
             roots, ranks[which] = roots_of_inverses(equations.curvatures(points, which))
             inverse[which] = roots @ roots.transpose(0, 2, 1)
         exact |= which & quadratic
-        # There is no better curvature than this one, for this step at least.
+        # The exact curvature at this step.
         best = exact | (which & (common == 0))
         newton = np.einsum("rij,rj->ri", inverse, slope)
         newton[~moving] = 0.0
@@ -187,7 +187,8 @@ def solve(equations: System, start: Array, small: float = SMALL, like: Solutions
         theta, slope, share = _descend(equations, theta, slope, newton, inverse, length > ROUNDING)
         left = np.einsum("ri,rij,rj->r", slope, inverse, slope)
         poor = ~(left <= STALE_OWN**2 * before) & ~best
-        # Short steps by a poor curvature prove nothing; nor do steps that cannot be taken, but for rounding.
+        # A short step by a poor curvature is no sign of convergence, nor is one that fails for another reason than
+        # rounding.
         stuck = share == 0.0
         still = np.where(stuck, poor & (length > ROUNDING), poor | (share * length > small))
         lost |= moving & ~still & stuck & ~(length <= ROUNDING)
@@ -204,7 +205,7 @@ def _descend(
 ) -> tuple[Array, Array, Array]:
     """Take Newton's steps, those to `halve` halved until the slope, measured by the inverse, has fallen.
 
-    The losses are convex: short enough steps always bring it down. Where one does not, its share is 0.
+    The losses are convex, so that short enough steps decrease it. Where none does, the share is 0.
     """
     before = np.einsum("ri,ri->r", newton, slope)
     share = np.where(np.isfinite(newton).all(axis=1) & (before > 0.0), 1.0, 0.0)

@@ -1,7 +1,7 @@
 """The limit theta(infinity) of the iteration, solved for directly; several runs at once.
 
-Weighted DFL, equation (4.1), rests where a round moves nothing. Newton's method asks in every step for the solution
-of (I - A) x = move, with A the linear form of a round (see ``linearised.py``).
+The limit of weighted DFL, equation (4.1), is the fixed point of a round. Each Newton step solves (I - A) x = move, with
+A the linear form of a round (see ``linearised.py``).
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ MOST_STEPS = 40
 # How far each linear system is solved: a tenth of what the step before left, within these bounds (the forcing terms of
 # Eisenstat & Walker 1996, for a derivative that is kept while it is good).
 INNER, OUTER = 1e-6, 1e-2
-# A step this small beside the estimates is the last; the error left is a hundredth of it, or less.
+# A step this small relative to the estimates is the last; the remaining error is a hundredth of it, or less.
 SMALL = 1e-11
 # With a derivative this poor (residual left after a Newton step) the next one takes it anew: that costs as much as the
 # solutions of three to five more systems.
 STALE = 0.05
-# A shorter share of a Newton step than this is given up.
+# The shortest share of a Newton step in step halving.
 SHORTEST = 1e-4
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Where some runs come to rest.
+    """Fixed points of some runs.
 
     Attributes
     ----------
     theta : ndarray (M, R, P)
         The fixed points.
     reached : bool
-        Whether all of them were found to rounding, and rounds would come to rest there.
+        Whether all of them were found to rounding and are stable under rounds.
     passes : int
         Passes over the data, each for all runs together.
     moved : list of float
@@ -129,14 +129,14 @@ def limits(
 
 
 def fixed_points(runs: Iteration, theta: Array, bound: Array | None = None) -> Limits:
-    """Return where the rounds of some runs rest, by Newton's method from theta (M, R, P).
+    """Return the fixed points of some runs, by Newton's method from theta (M, R, P).
 
     Parameters
     ----------
     runs : Iteration
-        Its curvature, if it has one, serves for as long as it is good.
+        Its curvature, if it has one, is used while it is accurate enough.
     bound : ndarray (M,), optional
-        A bound on the clients' curvature wherever it is taken, by which rounds are known to be stable.
+        A global bound on the clients' curvature, by which rounds are known to be stable.
     """
     unit, quadratic = runs.problem.glm.coefficient_sizes, runs.problem.glm.quadratic
     move = runs.move(theta)
@@ -182,10 +182,10 @@ def _rounding(problem: Problem, theta: Array) -> float:
 
 
 def _stable(runs: Iteration, bound: Array | None) -> bool:
-    """Return whether rounds come back to the fixed point from nearby.
+    """Return whether the fixed point is stable under rounds.
 
-    They do where no client's step exceeds 2 over its curvature, which its trace bounds; else 60 rounds of the linear
-    form from a random start tell, by whether the last 20 of them still grow.
+    It is where no client's step exceeds 2 over its curvature, which its trace bounds; else by power iteration: whether
+    the last 20 of 60 rounds of the linear form from a random start grow.
     """
     curvature = runs.linear.traces if bound is None else np.minimum(bound, runs.linear.traces)
     if runs.step * runs.problem.largest(runs.factors.max(axis=1) * curvature) <= 2.0:

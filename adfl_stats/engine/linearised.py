@@ -6,8 +6,8 @@ the clients' curvature, a round is to first order
     theta -> A theta + const,   A = (I - step F Q H)(W kron I).
 
 Its fixed point lies (I - A)^-1 (-step F Q g) away from a common point at which the clients have the gradients g;
-for the Gaussian family that is exact. A is nearly the identity where the clients agree, which makes plain rounds slow;
-GMRES with a preconditioner for that needs a few dozen passes over the data whatever the step. Nothing here has M P
+for the Gaussian family that is exact. A is nearly the identity on the consensus, which makes plain rounds slow;
+preconditioned GMRES needs a few dozen passes over the data whatever the step. Nothing here has M P
 columns: products with A go through the kernel, and runs that differ in weights share every pass.
 """
 
@@ -72,7 +72,7 @@ class Iteration:
     problem : Problem
         Data, network and family.
     steps : sequence of R ClientSteps
-        The runs' trust and steps.
+        The runs' weights and steps.
     step : float
         The learning rate alpha.
     metric : ndarray (p, p), optional
@@ -159,7 +159,7 @@ def limit_preconditioner(problem: Problem, mean: Array) -> Callable[[Array], Arr
     try:
         inverse = np.linalg.inv(mean)
     except np.linalg.LinAlgError:
-        # A coefficient that no trusted client's rows identify.
+        # Rank-deficient: a coefficient that no client with weight identifies.
         inverse = np.linalg.pinv(mean)
     typical = float(np.trace(mean.mean(axis=0))) / problem.P
     network = network_solver(problem, 1.0 - min(typical, 1.0 - LEAST_MEMORY))
@@ -239,7 +239,7 @@ def _row_products(problem: Problem, points: Array, metric: Array | None, *, expe
 
 
 def network_solver(problem: Problem, c: float) -> Callable[[NDArray], NDArray] | None:
-    """Return x -> (I - c W)^-1 x for x (M, k); None where that costs more than it brings."""
+    """Return x -> (I - c W)^-1 x for x (M, k); None where it costs more than it saves."""
     W, M = problem.network.W, problem.M
     if M <= DENSE:
         inverse = np.linalg.inv(np.eye(M) - c * W.toarray())

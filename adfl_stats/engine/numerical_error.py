@@ -1,4 +1,4 @@
-"""How exact an estimate is, counted in its own standard errors.
+"""The numerical error of an estimate, in units of its standard errors.
 
 The numerical error has two parts: how far the mean over clients is from the solution of the weighted
 estimating equation (one Newton step away), and how far the clients are from their mean. Both are the
@@ -42,7 +42,7 @@ class NumericalError:
 
     @property
     def total(self) -> float:
-        """Their sum, which the stopping rule looks at."""
+        """Their sum, which the stopping rule uses."""
         return self.consensus + (0.0 if np.isnan(self.optimisation) else self.optimisation)
 
 
@@ -84,7 +84,7 @@ def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
         lost = np.abs(linalg.eigh(scaled)[1][:, 0]) > 0.1
         raise ValueError(
             f"the clients that carry weight do not identify {listing(np.asarray(problem.names)[lost])}: "
-            "their rows hold too little about it. Leave it out of the model, or give its clients weight"
+            "the weighted information is rank-deficient. Leave it out, or give weight to clients that identify it"
         )
     bread, covariance = sandwich(hessian, meat)
     return Yardstick(bread, np.sqrt(np.diag(covariance)))

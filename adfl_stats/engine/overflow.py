@@ -1,8 +1,8 @@
-"""Clients whose numbers overflow where the others agree: found once, before anything is computed with them.
+"""Clients whose numbers overflow at an estimate of the others: found once, before the fit.
 
 A covariate in another unit overflows the exponential of a log link, a response of 1e200 its own square. Such a client
-has no gradient that could be judged, and one number that is not finite spoils every sum over the clients. Numbers that
-are finite, but so much larger than the others' that these are lost in rounding beside them, are no better.
+has no finite gradient, and makes every sum over clients infinite or NaN. The same holds for finite numbers that are so
+large that the others' are lost in rounding.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from adfl_stats.losses.glm import GLM
 __all__ = ["overflowing_clients"]
 
 
-# Covariates this many times the median client's make a closer look worth its price: for exponential losses, and else.
+# Covariates this many times the median client's are examined further: for exponential losses, and others. (All
+# constants here are ours: far beyond ordinary data, so that the examination costs these nothing.)
 LARGER_LOG, LARGER = 10.0, 1e3
-# An offset this far beyond the others' does so where losses grow exponentially.
+# So are offsets this far beyond the others', where losses grow exponentially: exp(30) = 1e13.
 LARGER_SHIFT = 30.0
-# Curvature this many times the median client's leaves little of the others' beside it.
+# Curvature this many times the median client's leaves fewer than 6 of 16 digits of the others' in a sum.
 SWAMPING = 1e10
 
 
 def overflowing_clients(problem: Problem, extremes: Extremes) -> Mask:
-    """Return the clients (M,) whose numbers overflow, or swamp the others', at an estimate of the others.
+    """Return the clients (M,) whose numbers overflow, or dominate the others', at an estimate of the others.
 
-    Only clients whose covariates or offsets are far larger than the others' are looked at, so that other data cost
+    Only clients whose covariates or offsets are far larger than the others' are examined, so that other data cost
     nothing. The estimate is pooled over the rest.
     """
     vast = extremes.vast
@@ -72,8 +73,8 @@ def _numbers(data: ClientData, family: Family, theta: Array) -> tuple[Mask, Arra
     """Return which clients have finite numbers at theta, and the diagonals of the bounds on their curvature (M, p)."""
     finite, sizes = np.ones(data.n_clients, dtype=bool), np.zeros((data.n_clients, data.X.shape[1]))
     for pieces in whole_clients(data, len(theta)):
-        found, at = moments(data, family, theta[None], pieces), pieces[0].clients
-        for part in (found.gradient, found.hessian, found.information, found.dispersion):
+        sums, at = moments(data, family, theta[None], pieces), pieces[0].clients
+        for part in (sums.gradient, sums.hessian, sums.information, sums.dispersion):
             finite[at] &= np.isfinite(part).reshape(len(part), -1).all(axis=1)
     for clients, matrices in curvature_matrices(data, family, theta, bound=True):
         sizes[clients] = np.diagonal(matrices, axis1=1, axis2=2)

@@ -1,4 +1,4 @@
-"""The estimates that pooled rows would give: the estimating equations of some clients' rows together."""
+"""Pooled estimates: the estimating equations of some clients' rows together."""
 
 from __future__ import annotations
 

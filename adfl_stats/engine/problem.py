@@ -24,10 +24,10 @@ from adfl_stats.network.schedule import NetworkSchedule, one_network
 __all__ = ["ClientSteps", "Problem", "overflow_error"]
 
 
-# Clients without trust may make up this much of the pooled curvature in a direction: with more, the trusted clients'
-# curvature is below a tenth of it, and runs are ten times as long. (Ours, as the next.)
+# The largest share of clients without weight in the pooled curvature of a direction: with more, the others' curvature
+# is below a tenth of it, and runs are ten times as long. (Ours, as the next.)
 FOREIGN = 0.9
-# A pool of unit diagonal with a smaller eigenvalue has no inverse to speak of.
+# A matrix of unit diagonal with a smaller eigenvalue is numerically singular.
 SINGULAR = 1e-14
 OVERFLOW_ADVICE = (
     "Their covariates, responses or offsets are far larger than the others'; bring them to the same units, or leave "
@@ -36,7 +36,7 @@ OVERFLOW_ADVICE = (
 
 
 def overflow_error(labels: Sequence[Any]) -> ValueError:
-    """Return the error of a method that trusts everybody."""
+    """Return the error of a method that gives every client weight."""
     return ValueError(
         f"the numbers of {len(labels)} client(s) overflow where the others agree: {listing(labels)}. {OVERFLOW_ADVICE}"
         "; ad.ADFL() sets them aside"
@@ -45,12 +45,12 @@ def overflow_error(labels: Sequence[Any]) -> ValueError:
 
 @dataclass(frozen=True)
 class ClientSteps:
-    """Trust, steps and what becomes of them in the network.
+    """Weights and steps of the clients, and the total weights in the network's limit.
 
     Attributes
     ----------
     weights : ndarray (M,)
-        omega_m, the trust in each client.
+        omega_m, the weight of each client.
     factors : ndarray (M,)
         What each client multiplies the step alpha by: omega_m (n_m / mean n), over M pi_m if balanced.
     totals : ndarray (M,)
@@ -64,7 +64,7 @@ class ClientSteps:
 
 
 class Problem:
-    """What a method works on: M clients, P parameters, their losses and who hears whom.
+    """What a method works on: M clients, P parameters, their losses and the network.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class Problem:
         return self.transport.total(lambda at: np.tensordot(pi[at], theta[at], axes=1))
 
     def steps(self, weights: Array, *, balance: bool = False, shares: Array | None = None) -> ClientSteps:
-        """Return what a step of one means for each client with trust omega_m.
+        """Return the clients' steps and total weights for weights omega_m.
 
         Parameters
         ----------
@@ -183,9 +183,9 @@ class Problem:
         balance : bool
             Divide each client's step by its influence M pi_m, so that the network solves the plain
             sum of equations also where SE(W) is not zero. No step grows more than fifty times: a
-            client that is hardly heard would otherwise force tiny steps on all.
+            client with hardly any influence would otherwise force small steps on all.
         shares : ndarray (M,), optional
-            How much of its size each client counts with, where that is no matter of trust.
+            Factors of the clients' sizes, for example of random effects.
         """
         weights = np.where(self.objective.counted, weights, 0.0)
         factors = weights * self.sizes * (1.0 if shares is None else shares)
@@ -205,14 +205,14 @@ class Problem:
         theta : ndarray (P,)
             Where a run begins.
         weights : ndarray (M,), optional
-            omega_m. Clients without trust are left out of the pool where they make up most of it in some direction:
-            coordinates of theirs would slow the others down.
+            omega_m. Clients without weight are left out of the pool where they dominate it in some direction, which
+            would slow the others down.
         """
         if self._coordinates is None or not self.glm.family.has_global_bound:
             self._coordinates = self._pooled_coordinates(theta, np.ones(self.M))
         if weights is None:
             return self._coordinates
-        # In these coordinates the pool is the identity, and this bounds what the clients without trust add to it.
+        # In these coordinates the pool is the identity, and this bounds the part of the clients without weight in it.
         trust = weights / self.largest(weights)
         foreign = self.sizes, (1.0 - trust) * self._coordinates[1]
         if float(self.transport.total(lambda at: foreign[0][at] @ foreign[1][at])) <= FOREIGN * self.M:
@@ -220,7 +220,7 @@ class Problem:
         try:
             return self._pooled_coordinates(theta, trust)
         except linalg.LinAlgError:
-            # The trusted clients do not identify all coefficients. They are named where standard errors are computed.
+            # Rank-deficient: the coefficients are named where standard errors are computed.
             return self._coordinates
 
     def _pooled_coordinates(self, theta: Array, weights: Array) -> tuple[Array, Array]:

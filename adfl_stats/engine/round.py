@@ -1,4 +1,4 @@
-"""One round: who hears what, and how a client makes its next estimate of it."""
+"""One round: the exchange of messages, and each client's update."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Rounds = Callable[[Array, float, int, Array, float], int]
 
 
 class Exchange:
-    """What every client hears of the others in a round, and how it combines it.
+    """The messages that every client receives in a round, and their combination.
 
     Attributes
     ----------
@@ -54,24 +54,24 @@ class Exchange:
         if attack is not None:
             honest = ~abnormal_mask(attack.clients, self._labels, "clients")
             receiver = np.repeat(np.arange(self.M), np.diff(self.indptr))
-            lied = np.flatnonzero(~honest[indices] & honest[receiver])
+            replaced = np.flatnonzero(~honest[indices] & honest[receiver])
             self._honest = honest
-            self._sources, self._victims = indices[lied].copy(), receiver[lied]
+            self._sources, self._victims = indices[replaced].copy(), receiver[replaced]
             indices = indices.copy()
-            # Lies differ from victim to victim, so each has a row of its own behind those of the clients.
-            indices[lied] = self.M + np.arange(len(lied))
+            # False messages differ between receivers, so each has a row of its own after those of the clients.
+            indices[replaced] = self.M + np.arange(len(replaced))
         self.indices = indices
         self.mixing = _kernels.Mixing(self.indptr, indices, self.weights, rule.code, rule.count, rule.value, bad)
 
     def heard(self, sent: Array) -> Array:
-        """Return the rows that `indices` refers to: what the clients send (M, P), and lies behind it."""
+        """Return the rows that `indices` refers to: what the clients send (M, P), then the false messages."""
         if self.attack is None:
             return sent
         scene = Scene(sent, self._sources, self._victims, self._W, self._honest, self._rng)
         return np.concatenate([sent, self.attack.lies(scene)])
 
     def combine(self, sent: Array) -> Array:
-        """Return what each client makes of what it hears when the others send `sent` (M, P)."""
+        """Return each client's combination of the messages `sent` (M, P)."""
         out = np.empty((self.M, 1, sent.shape[1]))
         _kernels.combine(self.mixing, np.ascontiguousarray(self.heard(sent))[:, None, :], out)
         return out[:, 0]
@@ -79,21 +79,21 @@ class Exchange:
 
 @dataclass(frozen=True, eq=False)
 class Scheme:
-    """How a method does a round, and how it may be run to its end.
+    """How a method does a round, and the schedule of its run.
 
     Attributes
     ----------
     rule : Rule
-        How a client combines what it hears.
+        How a client combines the messages that it receives.
     update : callable or None
         Builds the round of a method that does something else than combine and descend, from an
         `Exchange` and a `Slope`; called anew for each run, so that it may keep a state.
     schedule : {"cut", "phases", "hold", "still"}
         What a run without `rounds` does: cut the step until the numerical error is small; a fixed number
         of rounds in three phases, for rules that solve no equation; hold the step until the numerical
-        error is small; hold it until nobody moves.
+        error is small; hold it until the estimates no longer change.
     caution : float
-        The share of the safe step that the method can bear.
+        The share of the safe step at which the method is stable.
     """
 
     rule: Rule = MEAN
@@ -105,7 +105,7 @@ class Scheme:
 def rounds_of(
     scheme: Scheme, problem: Problem, steps: ClientSteps, attack: Attack | None, metric: Array | None, first: int = 0
 ) -> Rounds:
-    """Return a method's rounds, which go on from round `first` where the network changes."""
+    """Return a method's rounds, which follow a schedule of networks from round `first`."""
     exchange, factors = Exchange(problem, scheme.rule, attack), steps.factors.copy()
     rounds = _rounds(scheme, problem, exchange, factors, metric)
     if problem.schedule is None:
@@ -168,7 +168,7 @@ def _kernel_rounds(
 
 def _python_rounds(update: Update, theta: Array, step: float, rounds: int, moved: Array, limit: float) -> int:
     for t in range(rounds):
-        # A run that blows up ends with a move that is not finite, which the caller looks at.
+        # A run that diverges ends with a move that is not finite, which the caller checks.
         with np.errstate(over="ignore", invalid="ignore"):
             after = update(theta, step)
             moved[t] = np.sqrt(((after - theta) ** 2).sum(axis=1)).max()

@@ -14,12 +14,12 @@ from adfl_stats.engine.problem import Problem
 __all__ = ["rounds_needed", "rounds_to_limit"]
 
 
-# Counts beyond this are not told apart from infinity.
+# Counts beyond this are reported as infinite. Ours.
 MOST = 1e12
 
 
 def rounds_needed(contraction: Array, off: Array, se: Array, apart: float, mixing: float, wanted: float) -> float:
-    """Return the rounds until the start is forgotten up to `wanted` standard errors.
+    """Return the rounds until the effect of the start is below `wanted` standard errors.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How a client combines what it hears: the name of a rule and its parameters."""
+"""Rules of aggregation: names and parameters."""
 
 from __future__ import annotations
 
@@ -29,21 +29,20 @@ RULES = (
 class Rule:
     """A rule of combination.
 
-    Every rule but the mean sees a pool of which the client's own estimate is a part, also where W gives
-    it no weight.
+    Every rule but the mean has the client's own estimate in its pool, also where W gives it no weight.
 
     Attributes
     ----------
     name : str
         One of `RULES`.
     count : int
-        How many neighbours may be bad ("trimmed", "krum", "bulyan", "ios", "nna"), or Weiszfeld's
+        The largest number of abnormal neighbours ("trimmed", "krum", "bulyan", "ios", "nna"), or Weiszfeld's
         iterations ("geometric").
     value : float
-        The radius ("clip"), the weight that bad neighbours may have ("clip-declared"), or the smallest
-        distance that counts ("geometric").
+        The radius ("clip"), the largest weight of abnormal neighbours ("clip-declared"), or the lower bound on
+        distances ("geometric").
     bad : ndarray (M,) or None
-        A mask of the clients known to be bad ("clip-known").
+        A mask of the abnormal clients ("clip-known").
     """
 
     name: str = "mean"

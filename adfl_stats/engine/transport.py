@@ -1,4 +1,4 @@
-"""The door for clients elsewhere: how sums, maxima and rows of our own clients become those of all clients.
+"""The interface for clients on several machines: sums, maxima and rows over all clients from those of our own.
 
 Arrays over clients have a row for each client that is ours. What is needed of all of them goes through a
 `Transport`; the local one, where all clients are ours, changes no bit. Sums are taken batch by batch and added in

@@ -136,7 +136,7 @@ class FitRecord(RunRecord):
         if self.penalty is None:
             return float(len(self.names))
         penalised = self.evaluation.information
-        rows = penalised - self.total_weights.mean() * np.diag(self.penalty.c)
+        rows = penalised - self.total_weights.mean() * np.diag(self.penalty.strengths)
         return float(np.trace(inverse(penalised) @ rows))
 
     @property

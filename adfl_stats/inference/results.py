@@ -68,7 +68,7 @@ class Results(Estimates):
     @property
     def penalty(self) -> pd.Series | None:
         """The penalty c_j of each coefficient, beside the mean loss; None without one."""
-        return None if self.record.penalty is None else self._series(self.record.penalty.c)
+        return None if self.record.penalty is None else self._series(self.record.penalty.strengths)
 
     @property
     def nobs(self) -> int:

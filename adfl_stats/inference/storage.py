@@ -79,7 +79,7 @@ def _add_fit(fit: FitRecord, arrays: dict[str, Any], words: dict[str, Any]) -> N
     words |= {name: getattr(fit, name) for name in _WORDS} | {
         "family": {part.name: getattr(fit.family, part.name) for part in fields(Family)},
         "clients": fit.clients.words(),
-        "penalty": None if fit.penalty is None else fit.penalty.c.tolist(),
+        "penalty": None if fit.penalty is None else fit.penalty.strengths.tolist(),
     }
 
 

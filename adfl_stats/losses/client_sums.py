@@ -66,8 +66,8 @@ class ClientMoments:
 def client_moments(data: ClientData, family: Family, theta: Array, m: int) -> ClientMoments:
     """Return client m's sums at theta (P,), without the axis of clients."""
     pieces = [Batch(slice(m, m + 1), rows, np.array([rows.stop - rows.start])) for rows in data.blocks(m)]
-    found = moments(data, family, theta[None], pieces)
-    return ClientMoments(*(getattr(found, part.name)[0] for part in fields(found)))
+    sums = moments(data, family, theta[None], pieces)
+    return ClientMoments(*(getattr(sums, part.name)[0] for part in fields(sums)))
 
 
 def moments(
@@ -172,10 +172,10 @@ def weighted_curvature(batch: Batch, X: Array, curvature: Array, weight: Array) 
     return out.reshape(-1, p * q, p * q)
 
 
-def rao_statistics(found: ClientMoments, totals: Array) -> tuple[Array, Ints]:
+def rao_statistics(sums: ClientMoments, totals: Array) -> tuple[Array, Ints]:
     """Return n g' I^+ g and the rank of I of each client; the pseudo-inverse serves clients with n_m < P."""
-    roots, ranks = roots_of_inverses(found.information)
-    along = found.gradient[:, None, :] @ roots
+    roots, ranks = roots_of_inverses(sums.information)
+    along = sums.gradient[:, None, :] @ roots
     scores = totals * np.square(along[:, 0]).sum(axis=1)
-    # A client whose numbers overflow fits as badly as can be.
+    # A client whose numbers overflow has an infinite statistic.
     return np.where(np.isnan(scores), np.inf, scores), ranks

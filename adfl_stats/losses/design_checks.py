@@ -1,7 +1,7 @@
-"""What to say of the data before a fit, from one pass over them.
+"""Checks of the data before a fit, from one pass over them.
 
-Columns that depend on one another; clients without a minimum of their own; clients that hold the same rows; clients
-whose numbers are far larger than the others'.
+Collinear columns; clients whose own loss has no unique minimum; clients that hold the same rows; clients whose numbers
+are far larger than the others'.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from adfl_stats.losses.families import Family
 __all__ = ["Extremes", "Survey", "check_design", "separated_clients", "survey", "warn_of_clients", "warn_of_copies"]
 
 
-# Multiply-adds the search for separated clients may cost.
+# Multiply-adds and entries of X in the search for separated clients. Ours: about two seconds; large clients are rarely
+# separated.
 SEARCH_BUDGET = 5e9
 SEARCH_ENTRIES = 1_000_000
-# Numbers whose squares overflow, and numbers whose powers do beside those of the others.
+# Numbers whose squares overflow, and numbers that overflow relative to the others'. Ours: half and a fifth of the
+# exponents of float64.
 VAST, FAR_LARGER = 1e150, 1e60
 
 
@@ -70,7 +72,7 @@ class Extremes:
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What one pass over the data leaves.
+    """The result of one pass over the data.
 
     Attributes
     ----------
@@ -130,8 +132,8 @@ def check_design(data: ClientData, gram: Array) -> None:
     if (size < 1e-11).any() or data.n_rows < p:
         dependent = [data.names[k] for k in pivots[size < 1e-11]]
         raise ValueError(
-            f"the columns of X are linearly dependent over all {data.n_rows} rows: {listing(dependent)} can be "
-            "written by the others. Leave them out"
+            f"the columns of X are linearly dependent over all {data.n_rows} rows: {listing(dependent)} are "
+            "linear combinations of the others. Leave them out"
         )
 
 
@@ -145,7 +147,7 @@ def warn_of_clients(data: ClientData, family: Family, extremes: Extremes) -> Non
             "their data count, but their own loss is flat in some directions",
         )
     if family.name == "binomial":
-        # Numbers far from the others' are not fit to be searched.
+        # Numbers far larger than the others' would overflow in the search.
         apart = separated_clients(data, ~short & ~extremes.beyond(1e5) & ~extremes.vast)
         if len(apart):
             _warn(
@@ -165,10 +167,10 @@ def _warn(what: str, clients: Sequence[Any], meaning: str) -> None:
 
 
 def warn_of_copies(data: ClientData, hashes: RowHashes) -> list[str]:
-    """Warn of clients that hold the same rows, or half of them, and return what was said.
+    """Warn of clients that hold the same rows, or half of them, and return the messages.
 
-    Clients are compared by 64 bits a row, in any order of the rows. That other rows pass for the same has a
-    probability below M^2 / 2^64; rows that are equal by chance, as those of few categories are, are allowed for. Of
+    Clients are compared by 64 bits a row, in any order of the rows. A collision has a
+    probability below M^2 / 2^64; rows that are equal by chance, as those of few categories are, are accounted for. Of
     more than two million rows a share is compared for partial copies; whole copies are found among any number.
     """
     said = []
@@ -195,7 +197,7 @@ def warn_of_copies(data: ClientData, hashes: RowHashes) -> list[str]:
 
 
 def warn_of_domain(data: ClientData, family: Family, theta: Array, trusted: Mask) -> list[str]:
-    """Warn of trusted clients' rows whose linear predictor at theta the link does not allow; return what was said."""
+    """Warn of trusted clients' rows whose linear predictor at theta the link does not allow; return the message."""
     if not family.positive_predictor:
         return []
     counts = np.zeros(data.n_clients)
@@ -208,7 +210,7 @@ def warn_of_domain(data: ClientData, family: Family, theta: Array, trusted: Mask
     said = (
         f"at the estimate {counts.sum():.0f} row(s) have a linear predictor that family {family.name!r} with the link "
         f"{family.link!r} does not allow (it must be positive); clients {listing(data.labels[counts > 0])}. Their "
-        "loss goes on along its tangent, and standard errors do not hold. Use the link 'log', or look at these rows"
+        "loss is continued by its tangent, and standard errors are not valid. Use the link 'log', or check these rows"
     )
     warnings.warn(said, ConditionWarning, stacklevel=4)
     return [said]
@@ -218,14 +220,14 @@ def separated_clients(data: ClientData, among: Mask) -> list[Any]:
     """Return the labels of clients whose 0/1 response a linear predictor separates.
 
     A client is named only with a certificate: a predictor, found by a few Newton steps on its own
-    data, whose sign tells the response of every row. The smallest clients are searched first, within
-    a budget of work; large ones are hardly ever separated.
+    data, whose sign is that of the response in every row. The smallest clients are searched first, within
+    a budget; large ones are rarely separated.
     """
     p = data.X.shape[1]
     order = np.argsort(data.sizes, kind="stable")
     within = np.empty(data.n_clients, dtype=bool)
     within[order] = np.cumsum(12.0 * data.sizes[order] * p * p) <= SEARCH_BUDGET
-    # A large client is hardly ever separated, and the search would copy its rows.
+    # A large client is rarely separated, and the search would copy its rows.
     searched = among & within & (data.sizes * p <= SEARCH_ENTRIES)
     separated = np.zeros(data.n_clients, dtype=bool)
     for pieces in whole_clients(data, p):
@@ -241,14 +243,14 @@ def separated_clients(data: ClientData, among: Mask) -> list[Any]:
 def _separated(batch: Batch, X: Array, y: Array) -> Mask:
     """Return which clients of a batch are separated, by ten Newton steps of each on its own rows X and y."""
     eye, sign = np.eye(X.shape[1]), 2.0 * y - 1.0
-    found = np.zeros(len(batch.sizes), dtype=bool)
+    separated = np.zeros(len(batch.sizes), dtype=bool)
     theta, eta = np.zeros((len(batch.sizes), X.shape[1])), np.zeros(len(y))
-    # A trace of ridge keeps the step defined when the means have run to 0 and 1.
+    # A small ridge keeps the system regular where the means are 0 and 1 to rounding.
     ridge = 1e-8 * batch.sums(np.einsum("ij,ij->i", X, X)) / X.shape[1] + 1e-300
     for _ in range(10):
         mean = 1.0 / (1.0 + np.exp(-np.clip(eta, -30.0, 30.0)))
         curvature = batch.cross(X * (mean * (1.0 - mean))[:, None], X) + ridge[:, None, None] * eye
         theta += np.linalg.solve(curvature, batch.sums(X * (y - mean)[:, None])[:, :, None])[:, :, 0]
         eta = np.einsum("ij,ij->i", X, batch.spread(theta))
-        found |= np.minimum.reduceat(sign * eta, batch.starts) > 0.0
-    return found & np.logical_and.reduceat(np.isin(y, (0.0, 1.0)), batch.starts)
+        separated |= np.minimum.reduceat(sign * eta, batch.starts) > 0.0
+    return separated & np.logical_and.reduceat(np.isin(y, (0.0, 1.0)), batch.starts)

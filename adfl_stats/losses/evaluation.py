@@ -72,7 +72,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class PointSums:
-    """What one pass over the data finds at a common point.
+    """The result of one pass over the data at a common point.
 
     Attributes
     ----------

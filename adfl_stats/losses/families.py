@@ -1,4 +1,4 @@
-"""How users name a family and its link; the formulas stand in a class per family in the modules imported here."""
+"""Families and links by name; the formulas are in a class per family in the modules imported here."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 from statsmodels.genmod import families
+from statsmodels.genmod.families.links import Link
 from statsmodels.robust import norms
 
 from adfl_stats._arguments import in_interval
+from adfl_stats._types import FamilyLike
 from adfl_stats.losses import discrete as discrete  # These two enter their families where `Family` finds them.
 from adfl_stats.losses import power_variance as power_variance
 from adfl_stats.losses.family import Family, family_names
@@ -22,7 +24,9 @@ FAMILY_NAMES = family_names()
 _CHOICE = f"{', '.join(map(repr, FAMILY_NAMES))}; other links by ad.family(name, link=...)"
 
 
-def family(name: str, link: Any = None, *, alpha: float | None = None, var_power: float | None = None) -> Family:
+def family(
+    name: str, link: str | Link | None = None, *, alpha: float | None = None, var_power: float | None = None
+) -> Family:
     """Return a family composed with a link, for `DecentralizedGLM` and wherever else a family is wanted.
 
     Parameters
@@ -35,8 +39,13 @@ def family(name: str, link: Any = None, *, alpha: float | None = None, var_power
         The first of these links, if not given.
     alpha : float, optional
         The negative binomial's: variance mu + alpha mu^2; one, if not given.
-    var_power : float
-        Tweedie's p, between 1 and 2: variance mu^p.
+    var_power : float, optional
+        Tweedie's p, between 1 and 2: variance mu^p; needed for "tweedie".
+
+    Returns
+    -------
+    Family
+        An immutable instance.
 
     Notes
     -----
@@ -71,7 +80,7 @@ def family(name: str, link: Any = None, *, alpha: float | None = None, var_power
     return Family(plain, _alpha(1.0 if alpha is None else alpha) if plain == "negativebinomial" else 0.0, link=chosen)
 
 
-def resolve_family(given: Any, classes: int = 0) -> Family:
+def resolve_family(given: FamilyLike, classes: int = 0) -> Family:
     """Turn a name, a statsmodels family instance or a `Family` into a `Family`.
 
     Parameters

@@ -1,4 +1,4 @@
-"""The noun: a family composed with a link. Its formulas stand in a class per family, in ``families``.
+"""A family composed with a link. Its formulas are in a class per family.
 
 A loss is half the squared error (Gaussian), the same with linear tails (Huber) or the negative
 log-likelihood per observation for dispersion one, up to a term free of the parameters (the others), as a function
@@ -20,7 +20,7 @@ __all__ = ["TINY", "Family", "composed", "family_names", "supported_links"]
 
 Kind = TypeVar("Kind", bound="type[Family]")
 
-# Below this a variance is rounding: a probability that has run to 0 or 1.
+# Lower bound on variances: below it a probability is 0 or 1 to rounding.
 TINY = 1e-12
 # Rows of y that are checked at a time.
 CHECK_ROWS = 1 << 16
@@ -128,7 +128,7 @@ class Family:
 
     @property
     def positive_predictor(self) -> bool:
-        """Whether the link wants a positive linear predictor."""
+        """Whether the link needs a positive linear predictor."""
         return False
 
     @property

@@ -17,10 +17,10 @@ __all__ = ["Huber"]
 
 @dataclass(frozen=True)
 class Huber:
-    """Huber's loss for linear regression, which a few gross rows inside good clients cannot spoil.
+    """Huber's loss for linear regression, robust to gross responses of single rows.
 
     With r = y - x'theta and k = c sigma a row's loss is r^2 / 2 for abs(r) <= k and k abs(r) - k^2 / 2 beyond.
-    Rows with outlying covariates keep their influence: the loss bounds residuals alone.
+    The influence of outlying covariates is not bounded; see `mallows`.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class Huber:
     scale : float, optional
         sigma, the standard deviation of normal errors. If not given it is estimated before the fit: the
         median over clients of the normalised median absolute residual (median / 0.6745) around a robust
-        preliminary fit, which a minority of bad clients cannot spoil.
+        preliminary fit, robust to a minority of abnormal clients.
 
     Notes
     -----
@@ -100,7 +100,7 @@ class HuberLoss(Family):
     def information(self, eta: Array) -> Array:
         """Return the expected curvature under normal errors, P(|r| <= k) = 2 Phi(c) - 1.
 
-        A client far from the others has hardly a row within k, and would seem to know nothing. The constant cancels
+        An outlying client has few rows within k, and its observed information would be near zero. The constant cancels
         in score statistics, because `dispersion_terms` are divided by it.
         """
         return np.full_like(eta, self._share_within)

@@ -218,7 +218,7 @@ LINKS: dict[str, Link] = {
 
 
 def link_name(link: Any) -> str:
-    """Return our name of a link given by name or as a statsmodels instance; of others the name they have."""
+    """Return our name of a link given by name or as a statsmodels instance; of others their own name."""
     if isinstance(link, str):
         plain = "".join(letter for letter in link.lower() if letter.isalnum())
         names = {name.replace(" ", ""): name for name in LINKS} | {"inversepower": "inverse"}

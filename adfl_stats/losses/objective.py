@@ -1,4 +1,4 @@
-"""The door for losses: what the engine asks of the clients' losses, whatever they are."""
+"""The interface of objectives: what the engine needs of the clients' losses."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PARTS = ("M", "P", "labels", "names", "totals", "counted", "start", "gradients")
 
 
 def checked_objective(objective: Any) -> Objective:
-    """Return an objective given by a user, after a look at its parts and at its gradients where it starts."""
+    """Return a user's objective, after a check of its parts and of its gradients at the start."""
     absent = [part for part in PARTS if not hasattr(objective, part)]
     if isinstance(objective, type) or absent:
         raise TypeError(

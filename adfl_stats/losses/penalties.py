@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import float64_array, in_interval, listing
-from adfl_stats._types import Array
+from adfl_stats._types import Array, NumbersByName
 
 __all__ = ["Penalty", "Ridge"]
 
@@ -64,10 +64,10 @@ class Ridge:
     True
     """
 
-    c: Any
+    c: NumbersByName
 
     def __post_init__(self) -> None:
-        if np.ndim(self.c) == 0 and not isinstance(self.c, Mapping):
+        if not isinstance(self.c, Mapping) and np.ndim(self.c) == 0:
             in_interval(self.c, "c", 0.0, np.inf)
             return
         values = float64_array(list(self.c.values()) if isinstance(self.c, Mapping) else self.c, "c")
@@ -77,8 +77,26 @@ class Ridge:
             bad = values[~(np.isfinite(values) & (values >= 0.0))]
             raise ValueError(f"c holds {listing(bad)}; penalties are finite and at least zero")
 
+    @property
+    def strengths(self) -> Array:
+        """The numbers `c` as an array: one, or one for each coefficient after `on`."""
+        return np.asarray(self.c, dtype=np.float64)
+
     def on(self, names: Sequence[str], constants: Sequence[int]) -> Ridge:
-        """Return the penalty with one number for each of the coefficients `names`, zero at the places `constants`."""
+        """Return the penalty with one number for each coefficient.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The coefficients.
+        constants : sequence of int
+            The places of the constants, which one number for all leaves free.
+
+        Returns
+        -------
+        Ridge
+            Whose `c` is an array (P,).
+        """
         if isinstance(self.c, (Mapping, pd.Series)):
             given = pd.Series(self.c, dtype=np.float64)
             unknown = [name for name in given.index if name not in names]
@@ -99,17 +117,63 @@ class Ridge:
         return Ridge(values)
 
     def value(self, theta: Array) -> Array:
-        """Return sum_j c_j theta_j^2 / 2."""
-        return np.asarray(0.5 * (self.c * np.square(theta)).sum(axis=-1))
+        """Return sum_j c_j theta_j^2 / 2.
+
+        Parameters
+        ----------
+        theta : ndarray (..., P)
+            Coefficients.
+
+        Returns
+        -------
+        ndarray (...)
+            The values.
+        """
+        return np.asarray(0.5 * (self.strengths * np.square(theta)).sum(axis=-1))
 
     def gradient(self, theta: Array) -> Array:
-        """Return c theta."""
-        return np.asarray(self.c * theta)
+        """Return c theta.
+
+        Parameters
+        ----------
+        theta : ndarray (..., P)
+            Coefficients.
+
+        Returns
+        -------
+        ndarray (..., P)
+            The gradients.
+        """
+        return np.asarray(self.strengths * theta)
 
     def curvature(self, theta: Array) -> Array:
-        """Return c, the same everywhere."""
-        return np.broadcast_to(np.asarray(self.c, dtype=np.float64), np.shape(theta))
+        """Return the diagonal of the second derivative: c, the same everywhere.
+
+        Parameters
+        ----------
+        theta : ndarray (..., P)
+            Coefficients.
+
+        Returns
+        -------
+        ndarray (..., P)
+            The diagonals.
+        """
+        return np.broadcast_to(self.strengths, np.shape(theta))
 
     def prox(self, theta: Array, step: float) -> Array:
-        """Return theta / (1 + step c)."""
-        return np.asarray(theta / (1.0 + step * np.asarray(self.c)))
+        """Return the proximal operator, theta / (1 + step c).
+
+        Parameters
+        ----------
+        theta : ndarray (..., P)
+            Coefficients.
+        step : float
+            Step size.
+
+        Returns
+        -------
+        ndarray (..., P)
+            The minimisers.
+        """
+        return np.asarray(theta / (1.0 + step * self.strengths))

@@ -1,4 +1,4 @@
-"""The one small shape of every method."""
+"""The interface of methods: `Method` and its `Outcome`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import float64_array, listing
-from adfl_stats._types import Array
+from adfl_stats._types import Array, InitialEstimates
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.round import Scheme
 from adfl_stats.engine.rounds import Plan, Run, iterate
@@ -31,23 +31,22 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method found.
+    """The result of a method.
 
     Attributes
     ----------
     theta : ndarray (M, P)
         Each client's estimate.
     steps : ClientSteps
-        Trust and steps of the last stage.
+        Weights and steps of the last stage.
     runs : list of Run
-        The stages in order, the start's own among them.
+        The stages in order, those of the start included.
     details : dict
-        Words and numbers for the summary: lambda, measure, stages, start.
+        What the summary prints: lambda, measure, stages, start.
     smooth : bool
         Whether the estimate solves a weighted estimating equation, up to its step; medians do not.
     initial : ndarray (M, P) or None
-        The estimates that the last stage began with, of which Condition 7 speaks; None where there are
-        none.
+        The estimates that the last stage began with, the subject of Condition 7; None where there are none.
     clients : ClientModel or None
         The model that the weights come from; None where they do not.
     """
@@ -62,10 +61,10 @@ class Outcome:
 
 
 class Method(ABC):
-    """A way to estimate; all of them see the same problem and the same plan.
+    """An estimator over a network: the base of all methods, and of your own.
 
-    A method has a `name` and `estimate`, and declares what it needs and what becomes of clients; the defaults are those
-    of a rule that combines estimates and descends.
+    A method defines `name` and `estimate`, and declares what it needs; the defaults are those of a rule of
+    aggregation followed by a gradient step.
 
     Attributes
     ----------
@@ -80,15 +79,34 @@ class Method(ABC):
         Whether it gives clients whose numbers overflow the weight 0. Other methods refuse such data.
     models_clients : bool
         Whether its weights come from the model of clients.
-    init : array, results, method or None
-        Where it begins.
+    init : array, Series, DataFrame, results, method or None
+        Initial estimates.
     balance : bool
         Whether it divides each client's step by its influence on the network.
+
+    Examples
+    --------
+    A method that combines by medians, from parts of the package:
+
+    >>> import adfl_stats as ad
+    >>> from adfl_stats.engine.round import Scheme
+    >>> from adfl_stats.engine.rules import Rule
+    >>> from adfl_stats.methods import run_scheme
+    >>> class Medians(ad.Method):
+    ...     name = "medians"
+    ...
+    ...     def estimate(self, problem, plan):
+    ...         return run_scheme(self, Scheme(Rule("median"), schedule="phases"), problem, plan)
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=60, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.complete(20))
+    >>> bool((model.fit(Medians()).params == model.fit(ad.Bridge("median")).params).all())
+    True
     """
 
     has_limit: ClassVar[bool] = False
     sets_aside: ClassVar[bool] = False
-    init: Any = None
+    init: InitialEstimates | None = None
     balance: bool = False
 
     @property
@@ -108,14 +126,49 @@ class Method(ABC):
 
     @abstractmethod
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
-        """Estimate every client's parameters."""
+        """Estimate every client's parameters.
+
+        Parameters
+        ----------
+        problem : Problem
+            Objective, network and threads.
+        plan : Plan
+            Steps, rounds, solver and tolerance of the fit.
+
+        Returns
+        -------
+        Outcome
+            Estimates, weights and runs.
+        """
 
     def known_weights(self, labels: pd.Index) -> Array | None:
-        """Return the clients' weights omega_m (M,) where they are known before a fit, else None."""
+        """Return the clients' weights omega_m where they are known before a fit.
+
+        Parameters
+        ----------
+        labels : pandas.Index
+            The clients.
+
+        Returns
+        -------
+        ndarray (M,) or None
+            None where the data decide.
+        """
         return None
 
-    def starting_from(self, init: Any) -> Method:
-        """Return the method with another start; TypeError for methods without `init`."""
+    def starting_from(self, init: InitialEstimates | None) -> Method:
+        """Return the method with other initial estimates; TypeError for methods without `init`.
+
+        Parameters
+        ----------
+        init : array, Series, DataFrame, results, method or None
+            Initial estimates; see `ADFL`.
+
+        Returns
+        -------
+        Method
+            A copy.
+        """
         if not (is_dataclass(self) and any(part.name == "init" for part in fields(self))):
             raise TypeError(f"method is {self!r}; a method with `init` is wanted, such as ad.ADFL()")
         return replace(self, init=init)
@@ -131,7 +184,7 @@ def check_needs(method: Method, problem: Problem, plan: Plan) -> None:
     if method.needs in MISSING and not problem.has_curvature:
         raise ValueError(
             f"{method.name} needs {MISSING[method.needs]}, and the objective, a {objective}, has gradients only. Use a "
-            "method that does with gradients, such as ad.DFL(), ad.Bridge() or ad.ADFL(lam=1.0, measure='norm')"
+            "method that needs no more, such as ad.DFL(), ad.Bridge() or ad.ADFL(lam=1.0, measure='norm')"
         )
     if plan.solver == "limit" and not problem.has_curvature:
         raise ValueError(
@@ -143,7 +196,7 @@ def check_needs(method: Method, problem: Problem, plan: Plan) -> None:
 def run_scheme(
     method: Method, scheme: Scheme, problem: Problem, plan: Plan, *, smooth: bool = False, **details: Any
 ) -> Outcome:
-    """Run a scheme with the same trust in every client, from the method's `init`."""
+    """Run a scheme with weight 1 for every client, from the method's `init`."""
     theta, start, runs = initial_estimates(method.init, problem, plan)
     steps = problem.steps(np.ones(problem.M))
     run = iterate(problem, theta, steps, plan.after(runs), scheme=scheme, label=method.name)
@@ -156,14 +209,14 @@ def check_neighbours(problem: Problem, name: str, least: int, reason: str) -> No
     if networks is None:
         raise ValueError(
             f"{name} needs at least {least} neighbours for every client ({reason}) in every round, which "
-            f"{problem.schedule!r} does not promise; use ad.Bridge('median'), ad.DFL() or ad.ADFL()"
+            f"{problem.schedule!r} does not guarantee; use ad.Bridge('median'), ad.DFL() or ad.ADFL()"
         )
     for W in (network.W for network in networks):
         few = np.diff(W.indptr) - (W.diagonal() > 0) < least
         if few.any():
             raise ValueError(
                 f"{name} needs at least {least} neighbours for every client ({reason}); {int(few.sum())} hear fewer: "
-                f"{listing(problem.labels[few])}. Let them listen to more clients, or expect fewer bad ones"
+                f"{listing(problem.labels[few])}. Add edges to them, or assume fewer abnormal neighbours"
             )
 
 
@@ -180,7 +233,7 @@ def check_undirected(problem: Problem, name: str, *, weights: bool) -> None:
     if pair is not None:
         raise ValueError(
             f"{name} needs an undirected network; here one of {listing(pair)} hears the other and is not heard by it. "
-            "Add the missing edges, or take a method for directed networks, such as ad.DFL()"
+            "Add the missing edges, or use a method for directed networks, such as ad.DFL()"
         )
     W = problem.network.W
     if weights and abs(W - W.T).max() > 1e-12:
@@ -190,8 +243,10 @@ def check_undirected(problem: Problem, name: str, *, weights: bool) -> None:
         )
 
 
-def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, dict[str, Any], list[Run]]:
-    """Turn `init` into estimates (M, P), what results should say of them, and the runs they cost.
+def initial_estimates(
+    init: InitialEstimates | None, problem: Problem, plan: Plan
+) -> tuple[Array, dict[str, Any], list[Run]]:
+    """Return the estimates (M, P) of `init`, what results say of them, and the runs that they took.
 
     Parameters
     ----------
@@ -207,17 +262,18 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, d
         check_needs(init, problem, plan)
         outcome = init.estimate(problem, plan)
         return outcome.theta, {"start": init.name}, outcome.runs
+    given: Any = init
     name = "given"
-    if hasattr(init, "client_params"):
-        init, name = init.client_params, f"results of {init.method.name}"
-    if isinstance(init, pd.DataFrame):
+    if hasattr(given, "client_params"):
+        given, name = given.client_params, f"results of {given.method.name}"
+    if isinstance(given, pd.DataFrame):
         labels = problem.labels
-        if set(init.index) != set(labels):
+        if set(given.index) != set(labels):
             raise ValueError("init has other clients than the data; its index must hold every client's label once")
-        init = _by_name(init.loc[labels], init.columns, problem)
-    elif isinstance(init, pd.Series):
-        init = _by_name(init, init.index, problem)
-    values = float64_array(init, "init")
+        given = _by_name(given.loc[labels], given.columns, problem)
+    elif isinstance(given, pd.Series):
+        given = _by_name(given, given.index, problem)
+    values = float64_array(given, "init")
     if values.shape not in ((problem.P,), (problem.M, problem.P)):
         raise ValueError(
             f"init has shape {values.shape}; ({problem.P},) for all clients or ({problem.M}, {problem.P}) is wanted"
@@ -227,13 +283,13 @@ def initial_estimates(init: Any, problem: Problem, plan: Plan) -> tuple[Array, d
     return np.broadcast_to(values, (problem.M, problem.P)).copy(), {"start": name}, []
 
 
-def _by_name(init: Any, found: pd.Index, problem: Problem) -> Any:
+def _by_name(init: Any, names: pd.Index, problem: Problem) -> Any:
     """Return the coefficients in the model's order where they carry its names; refuse other names."""
     wanted = problem.names
-    if isinstance(found, pd.RangeIndex):
+    if isinstance(names, pd.RangeIndex):
         return init
-    if set(found) != set(wanted):
+    if set(names) != set(wanted):
         raise ValueError(
-            f"init has the coefficients {listing(found)}; the model's are {listing(wanted)}. Give these, or an array"
+            f"init has the coefficients {listing(names)}; the model's are {listing(wanted)}. Give these, or an array"
         )
     return init[wanted]

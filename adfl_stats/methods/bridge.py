@@ -1,11 +1,11 @@
-"""BRIDGE: robust combination of what the neighbours send."""
+"""BRIDGE: robust aggregation of the neighbours' estimates."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from adfl_stats._arguments import one_of, whole_number
+from adfl_stats._types import InitialEstimates
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Scheme
 from adfl_stats.engine.rounds import Plan
@@ -19,11 +19,11 @@ LETTERS = {"median": "M", "trimmed": "T", "krum": "K", "bulyan": "B"}
 
 @dataclass(frozen=True, eq=False)
 class Bridge(Method):
-    """BRIDGE of Fang, Yang & Bajwa (2022, IEEE TSIPN): a client screens what it hears.
+    """BRIDGE of Fang, Yang & Bajwa (2022, IEEE TSIPN): robust aggregation of neighbours' estimates.
 
     The pool is what the client hears and its own estimate. The gradient is taken at the screened point,
     as in the other methods here (the authors print it at the client's own estimate; their code does as
-    we do). It works on directed networks and needs a majority of good clients in most neighbourhoods.
+    we do). It works on directed networks and needs a majority of normal clients in most neighbourhoods.
 
     - "median" (BRIDGE-M): the median of each coordinate; an even pool has the midpoint of the two middle
       values.
@@ -39,15 +39,25 @@ class Bridge(Method):
     rule : {"median", "trimmed", "krum", "bulyan"}
         The rule of combination.
     b : int or None
-        The largest number of bad neighbours of any client, which the user must know; the median does
-        without and ignores it.
-    init : array, results, method or None
-        Where to begin; see `ADFL`.
+        The largest number of abnormal neighbours of any client, which must be known; the median does not use it.
+    init : array, Series, DataFrame, results, method or None
+        Initial estimates; see `ADFL`.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=60, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.complete(20))
+    >>> res = model.fit(ad.Bridge("trimmed", b=4))
+    >>> plain = model.fit(ad.DFL())
+    >>> bool(abs(res.params - sim.theta0).max() < abs(plain.params - sim.theta0).max())
+    True
     """
 
     rule: str = "median"
     b: int | None = None
-    init: Any = None
+    init: InitialEstimates | None = None
 
     def __post_init__(self) -> None:
         one_of(self.rule, "rule", tuple(LETTERS))
@@ -55,8 +65,8 @@ class Bridge(Method):
             whole_number(self.b, "b", 0)
         elif self.rule != "median":
             raise ValueError(
-                f"b is None; rule {self.rule!r} must know how many neighbours of a client may be bad. "
-                "Give b, or use rule 'median', which does without"
+                f"b is None; rule {self.rule!r} needs the largest number of abnormal neighbours of a client. "
+                "Give b, or use rule 'median', which needs none"
             )
 
     @property

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import float64_array, listing
-from adfl_stats._types import Array
+from adfl_stats._types import Array, ClientWeights, InitialEstimates
 from adfl_stats.engine.limit import settle
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan
@@ -28,16 +28,28 @@ class DFL(Method):
     weights : array, Series, dict or None
         omega_m in [0, 1] for each client: in the order of the data, or by label. With 1 for the clean
         clients and 0 for the others this is the oracle's iteration. None gives every client weight 1.
-    init : array, results, method or None
-        Where to begin; see `ADFL`.
+    init : array, Series, DataFrame, results, method or None
+        Initial estimates; see `ADFL`.
     balance : bool
         Divide each client's step by its influence on the network, so that all count alike also where
         SE(W) is not zero (ours; the paper assumes that SE(W) is small).
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=60, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+    >>> res = model.fit(ad.DFL())
+    >>> weights = {label: float(label not in sim.abnormal_labels) for label in data.labels}
+    >>> weighted = model.fit(ad.DFL(weights))
+    >>> bool(abs(weighted.params - sim.theta0).max() < abs(res.params - sim.theta0).max())
+    True
     """
 
     has_limit: ClassVar[bool] = True
-    weights: Any = None
-    init: Any = None
+    weights: ClientWeights | None = None
+    init: InitialEstimates | None = None
     balance: bool = False
 
     @property
@@ -57,7 +69,7 @@ class DFL(Method):
         return Outcome(run.theta, steps, [*runs, run], {**start, "balance": self.balance}, initial=theta)
 
 
-def client_weights(weights: Any, labels: pd.Index) -> Array:
+def client_weights(weights: ClientWeights | None, labels: pd.Index) -> Array:
     """Return one weight per client, in the order of `labels`."""
     if weights is None:
         return np.ones(len(labels))
@@ -79,5 +91,5 @@ def client_weights(weights: Any, labels: pd.Index) -> Array:
     if not (np.isfinite(values).all() and (values >= 0).all() and (values <= 1).all()):
         raise ValueError(f"weights must lie in [0, 1]; found {values.min():g} to {values.max():g}")
     if not values.any():
-        raise ValueError("weights are all zero; at least one client must be trusted")
+        raise ValueError("weights are all zero; at least one client needs a positive weight")
     return values

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from adfl_stats._arguments import whole_number
+from adfl_stats._types import InitialEstimates
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Scheme
 from adfl_stats.engine.rounds import Plan
@@ -17,14 +17,14 @@ __all__ = ["IOS", "NNA"]
 
 @dataclass(frozen=True, eq=False)
 class _Pruning(Method):
-    """What the two have in common: b neighbours are dropped, the weighted mean of the rest is taken.
+    """Drop b neighbours, take the weighted mean of the rest.
 
     A client to which W gives no weight of its own joins its d neighbours as one of d + 1. The client
     itself is never dropped.
     """
 
     b: int
-    init: Any = None
+    init: InitialEstimates | None = None
 
     def __post_init__(self) -> None:
         whole_number(self.b, "b", 0)
@@ -35,7 +35,7 @@ class _Pruning(Method):
         return type(self).__name__
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
-        """Run the recursion with the mean of those who are left."""
+        """Run the recursion with the mean of the clients that are kept."""
         check_neighbours(problem, self.name, self.b + 1, f"b + 1 at b = {self.b}, so that one is left")
         scheme = Scheme(Rule(self.name.lower(), self.b), schedule="phases")
         return run_scheme(self, scheme, problem, plan, b=self.b)
@@ -52,9 +52,20 @@ class IOS(_Pruning):
     Parameters
     ----------
     b : int
-        The largest number of bad neighbours of any client; b + 1 neighbours are needed.
-    init : array, results, method or None
-        Where to begin; see `ADFL`.
+        The largest number of abnormal neighbours of any client; b + 1 neighbours are needed.
+    init : array, Series, DataFrame, results, method or None
+        Initial estimates; see `ADFL`.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=60, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.complete(20))
+    >>> res = model.fit(ad.IOS(4))
+    >>> plain = model.fit(ad.DFL())
+    >>> bool(abs(res.params - sim.theta0).max() < abs(plain.params - sim.theta0).max())
+    True
     """
 
 
@@ -69,7 +80,18 @@ class NNA(_Pruning):
     Parameters
     ----------
     b : int
-        The largest number of bad neighbours of any client; b + 1 neighbours are needed.
-    init : array, results, method or None
-        Where to begin; see `ADFL`.
+        The largest number of abnormal neighbours of any client; b + 1 neighbours are needed.
+    init : array, Series, DataFrame, results, method or None
+        Initial estimates; see `ADFL`.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=60, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.complete(20))
+    >>> res = model.fit(ad.NNA(4))
+    >>> plain = model.fit(ad.DFL())
+    >>> bool(abs(res.params - sim.theta0).max() < abs(plain.params - sim.theta0).max())
+    True
     """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from adfl_stats._arguments import in_interval, one_of, whole_number
+from adfl_stats._types import InitialEstimates
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
 from adfl_stats.engine.rounds import Plan
@@ -29,30 +29,40 @@ class SLBRN(Method):
     neighbours and itself and S the soft threshold,
     theta_m <- S(AGG_k theta_k - alpha z_m, alpha penalty) and z_m <- AGG_k z_k + g_m(new) - g_m(old).
 
-    Medians do not keep the mean of z, so that its errors add up on directed networks, where the paper of
-    aDFL reports that SLBRN fails to converge: a directed network is refused. With ``force=True`` it is
-    tried nevertheless, and a run that blows up ends with `DivergenceError`. Steps should be about a tenth
-    of those of the other methods, which "auto" takes care of.
+    Medians do not preserve the mean of z, so that errors accumulate on directed networks, where the paper of
+    aDFL reports that SLBRN fails to converge: a directed network is refused. With ``force=True`` it runs
+    nevertheless, and divergence raises `DivergenceError`. "auto" takes a tenth of the other methods' step.
 
     Parameters
     ----------
     rule : {"median", "trimmed"}
         SLBRN-M or SLBRN-T; both as in `Bridge`.
     b : int or None
-        For "trimmed": the largest number of bad neighbours of any client; 2 b + 1 neighbours are needed.
+        For "trimmed": the largest number of abnormal neighbours of any client; 2 b + 1 neighbours are needed.
     penalty : float
-        Of the absolute values of all coefficients, the constant among them; zero leaves it out.
+        L1 penalty of all coefficients, the constant included; zero for none.
     force : bool
-        Try on a directed network.
-    init : array, results, method or None
-        Where to begin; see `ADFL`.
+        Run on a directed network as well.
+    init : array, Series, DataFrame, results, method or None
+        Initial estimates; see `ADFL`.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=60, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.complete(20))
+    >>> res = model.fit(ad.SLBRN())
+    >>> plain = model.fit(ad.DFL())
+    >>> bool(abs(res.params - sim.theta0).max() < abs(plain.params - sim.theta0).max())
+    True
     """
 
     rule: str = "median"
     b: int | None = None
     penalty: float = 0.0
     force: bool = False
-    init: Any = None
+    init: InitialEstimates | None = None
 
     def __post_init__(self) -> None:
         one_of(self.rule, "rule", ("median", "trimmed"))
@@ -61,8 +71,8 @@ class SLBRN(Method):
             whole_number(self.b, "b", 0)
         elif self.rule == "trimmed":
             raise ValueError(
-                "b is None; rule 'trimmed' must know how many neighbours of a client may be bad. Give b, or use "
-                "rule 'median', which does without"
+                "b is None; rule 'trimmed' needs the largest number of abnormal neighbours of a client. Give b, or use "
+                "rule 'median', which needs none"
             )
 
     @property
@@ -87,8 +97,8 @@ class SLBRN(Method):
             what = str(error).partition(";")[0]
             raise DivergenceError(
                 f"{self.name} does not converge here, as the paper of aDFL reports of SLBRN on directed networks: "
-                f"{what}. Medians and trimmed means do not keep the mean of the tracked gradients; take an undirected "
-                "network, or a method for directed ones, such as ad.Bridge()"
+                f"{what}. Medians and trimmed means do not preserve the mean of the tracked gradients; use an "
+                "undirected network, or a method for directed ones, such as ad.Bridge()"
             ) from None
 
     def _round(self, exchange: Exchange, slope: Slope) -> Update:

@@ -1,9 +1,9 @@
-"""lambda by cross-validation inside the clients, with a score over clients that abnormal ones cannot spoil.
+"""lambda by cross-validation inside the clients, with a criterion that is robust to abnormal clients.
 
 The paper chooses lambda by cross-validation without saying how (its Appendix D is not public); this is ours. The
 weights of every lambda on the grid are given; on each fold all of them are fitted at once to the other rows of
-every client. A held-out loss is dominated by the abnormal clients, which no lambda should serve: the score is the
-mean over the better half of the clients.
+every client. The mean held-out loss would be dominated by the abnormal clients: the criterion is the mean over the
+half of the clients with the smaller losses.
 """
 
 from __future__ import annotations
@@ -24,25 +24,27 @@ from adfl_stats.trust.weights import majority, trusted_by
 __all__ = ["GRID", "LambdaPath", "can_tune", "lambda_path"]
 
 
-# lambda in units of one over the median suspicion.
+# lambda in units of one over the median suspicion. Ours: from equal weights to where the median client's weight is
+# exp(-16) of that of a client without suspicion, in factors of two.
 GRID = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+# Usual values of K-fold cross-validation are 5 and 10 (Hastie, Tibshirani & Friedman 2009, section 7.10).
 FOLDS = 5
-# A client with fewer rows than this holds none out.
+# A client with fewer rows has none held out. Ours: two rows in each fold.
 LEAST_ROWS = 2 * FOLDS
-# A solution on a fold need not be more exact than the fold's loss is.
+# Relative tolerance of solutions on a fold. Ours: far below the sampling error of a held-out loss.
 ROUGH = 1e-6
 
 
 @dataclass(frozen=True)
 class LambdaPath:
-    """What cross-validation said of each lambda.
+    """The criterion of cross-validation for each lambda.
 
     Attributes
     ----------
     lams : ndarray (R,)
         The grid.
     scores : ndarray (R,)
-        Mean held-out loss of the better half of the clients.
+        Mean held-out loss of the half of the clients with the smaller ones.
     trusted : ndarray (R,)
         Clients with at least a tenth of the largest weight.
     """
@@ -63,7 +65,7 @@ class LambdaPath:
 
 
 def can_tune(problem: Problem) -> bool:
-    """Return whether a majority of the clients have rows enough to hold some out."""
+    """Return whether a majority of the clients have enough rows for cross-validation."""
     return int((problem.glm.data.sizes >= LEAST_ROWS).sum()) >= majority(problem.M)
 
 

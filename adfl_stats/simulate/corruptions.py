@@ -1,4 +1,4 @@
-"""What can go wrong with a client's data: the corruptions of simulation studies.
+"""Corruptions of clients' data for simulation studies.
 
 BF, OOD and MP are those of the paper's section "Simulation Experiments on Synthetic Data"; its Appendix D is not
 public, so the others are choices of this package.
@@ -6,7 +6,7 @@ public, so the others are choices of this package.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -22,16 +22,38 @@ __all__ = ["CORRUPTIONS", "ClientDraw", "corrupt", "corruption_kinds", "respond"
 DataCorruption: TypeAlias = Callable[[Array, Array, np.random.Generator], tuple[Any, Any]]
 Kind: TypeAlias = str | DataCorruption
 
+# Ours: counts up to exp(30) = 1e13 are exact in float64.
 _MOST_LOG_MEAN = 30.0
 
 
 @dataclass(frozen=True, eq=False)
 class ClientDraw:
-    """What a named corruption may see of one abnormal client: its clean rows and how they arose.
+    """The clean rows of one abnormal client and how they were drawn: the argument of a corruption.
 
-    `shocks` are the random numbers that made `y` from the linear predictor, `noise` is the standard deviation
-    of Gaussian errors, and `intercept` says that the first column of `X` is constant. An empty `link` is the family's
-    usual one.
+    Attributes
+    ----------
+    X, y : ndarray, shapes (n, p) and (n,)
+        The clean rows.
+    shocks : ndarray (n,)
+        The random numbers that made `y` from the linear predictor.
+    theta0 : ndarray (p,)
+        The parameter.
+    family : str
+        "gaussian", "binomial" or "poisson".
+    noise : float
+        Standard deviation of Gaussian errors.
+    intercept : bool
+        Whether the first column of `X` is constant.
+    link : str
+        The link; empty for the family's usual one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, shocks = np.ones((3, 1)), np.array([-1.0, 0.0, 1.0])
+    >>> draw = ClientDraw(X, 2.0 + shocks, shocks, np.array([2.0]), "gaussian", 1.0, True)
+    >>> CORRUPTIONS["BF"](draw, np.random.default_rng(1))[1].tolist()
+    [-1.0, -2.0, -3.0]
     """
 
     X: Array
@@ -44,7 +66,18 @@ class ClientDraw:
     link: str = ""
 
     def respond(self, theta: Array) -> Array:
-        """Return the responses the client would have had under `theta`, from the same random numbers."""
+        """Return the responses under another parameter, from the same random numbers.
+
+        Parameters
+        ----------
+        theta : ndarray (p,)
+            The parameter.
+
+        Returns
+        -------
+        ndarray (n,)
+            The responses.
+        """
         return respond(self.family, self.X @ theta, self.shocks, self.noise, self.link)
 
 
@@ -116,7 +149,7 @@ def _model_parameter(draw: ClientDraw, rng: np.random.Generator) -> tuple[Array,
 
 
 def _permute(draw: ClientDraw, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Responses permuted within the client (ours): the margins stay, the regression goes."""
+    """Responses permuted within the client (ours): the same margins, no regression."""
     return draw.X, rng.permutation(draw.y)
 
 
@@ -138,8 +171,8 @@ CORRUPTIONS: dict[str, Callable[[ClientDraw, np.random.Generator], tuple[Array, 
 """Named corruptions; each takes a `ClientDraw` and a generator and returns the corrupted X and y."""
 
 
-def corruption_kinds(corruption: Any, n_abnormal: int) -> list[Kind]:
-    """Check the corruption and return it as a list, which is dealt to the abnormal clients in turn."""
+def corruption_kinds(corruption: Kind | Sequence[Kind] | None, n_abnormal: int) -> list[Kind]:
+    """Check the corruption and return it as a list, to be assigned to the abnormal clients in turn."""
     if corruption is None:
         if n_abnormal:
             raise ValueError(

@@ -25,6 +25,7 @@ from adfl_stats.simulate.corruptions import CORRUPTIONS, ClientDraw, Kind, corru
 __all__ = ["CORRUPTIONS", "ClientDraw", "Simulation", "glm_design", "hospitals", "paper_linear"]
 
 
+# Standard deviations of the linear predictor. Ours: probabilities mostly in .1 to .9, means mostly in .4 to 2.7.
 _ETA_SD = {"binomial": 1.0, "poisson": 0.5}
 
 
@@ -48,6 +49,13 @@ class Simulation:
         "gaussian", "binomial" or "poisson".
     client_name, y_name : str
         Names of the client and response columns in `frame`.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=10, n=20, p=3)
+    >>> sim.X.shape, sim.abnormal_labels, sim.theta0.tolist()
+    ((200, 3), [5, 9], [1.0, 0.0, 0.0])
     """
 
     X: Array
@@ -72,7 +80,13 @@ class Simulation:
         return list(self.labels[self.abnormal].tolist())
 
     def frame(self) -> pd.DataFrame:
-        """Return the rows as a new DataFrame: client, response, then the covariates."""
+        """Return the rows as a new DataFrame.
+
+        Returns
+        -------
+        DataFrame
+            Client, response, then the covariates.
+        """
         frame = pd.DataFrame(self.X, columns=self.names, copy=True)
         frame.insert(0, self.client_name, self.client.copy())
         frame.insert(1, self.y_name, self.y.copy())
@@ -216,17 +230,19 @@ def glm_design(
     link: str | None = None,
     seed: int | np.random.Generator,
 ) -> Simulation:
-    """Simulate the linear design of the paper's "Simulation Experiments on Synthetic Data" or its GLM kin.
+    """Simulate the linear design of the paper's "Simulation Experiments on Synthetic Data" or a GLM counterpart.
 
     Parameters
     ----------
     family : {"gaussian", "binomial", "poisson"}
         Y = X'theta0 + eps with eps ~ N(0, noise^2) as in the paper, or (ours) the logit and log-linear
         models.
-    M, p : int
-        Number of clients and of covariates, the constant not counted.
+    M : int
+        Number of clients.
     n : int, tuple or array_like
         Rows per client: one number, a tuple (low, high) for sizes uniform on low..high, or M sizes.
+    p : int
+        Number of covariates, the constant not counted.
     abnormal : float or array_like
         A share in [0, 1/2), of which floor(share * M) clients are chosen at random as in the paper, or the
         abnormal clients' indices or mask, of any number. The sets of growing shares are nested under one
@@ -237,7 +253,7 @@ def glm_design(
         keeps the first floor(0.1 p) slopes of `theta0` and loses the others. Ours: "BF" as Y -> 1 - Y for
         binary responses, "LF" the same by its own name, "permute" (Y permuted within the client) and "noise"
         (Y replaced by t noise with 2 degrees of freedom). A callable maps (X, y, rng) of a client to its new
-        (X, y). Several corruptions are dealt to the abnormal clients in turn.
+        (X, y). Several corruptions are assigned to the abnormal clients in turn.
     covariates : {"homogeneous", "heterogeneous"}
         X ~ N(0, I); or (ours) X ~ N(mu_m, Sigma_m) on client m, where mu_m ~ N(0, 0.25 I), Sigma_m has
         entries r_m^|j-k| and r_m ~ U(0, 0.5). The law of Y given X is common to all normal clients.
@@ -296,8 +312,37 @@ def paper_linear(
 ) -> Simulation:
     """Simulate the linear model of the paper's section "Simulation Experiments on Synthetic Data".
 
-    Its sizes M = n = 100 and p = 50 are the defaults; the arguments are those of `glm_design`. Heterogeneous
-    covariates are our choice, because the paper describes its own in Appendix D, which is not public.
+    Its sizes M = n = 100 and p = 50 are the defaults. Heterogeneous covariates are our choice, because the paper
+    describes its own in Appendix D, which is not public.
+
+    Parameters
+    ----------
+    abnormal : float or array_like
+        Share, indices or mask of the abnormal clients, as in `glm_design`.
+    corruption : str, callable or sequence of these, or None
+        As in `glm_design`; the paper's are "BF", "OOD" and "MP".
+    seed : int or numpy.random.Generator
+        As in `glm_design`.
+    covariates : {"homogeneous", "heterogeneous"}
+        As in `glm_design`.
+    M : int
+        Number of clients.
+    n : int, tuple or array_like
+        Rows per client, as in `glm_design`.
+    p : int
+        Number of covariates.
+
+    Returns
+    -------
+    Simulation
+        Rows and truth.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="MP", seed=1)
+    >>> sim.X.shape, int(sim.abnormal.sum()), int(sim.theta0.sum())
+    ((10000, 50), 20, 10)
     """
     return glm_design("gaussian", M, n, p, abnormal=abnormal, corruption=corruption, covariates=covariates, seed=seed)
 
@@ -314,17 +359,24 @@ def hospitals(
     in decades about its centre 0.3, severity score 0.7, number of comorbidities 0.3, treated -0.8. Case mix
     differs between hospitals and sicker patients are treated more often, but readmission given the covariates
     follows the same law in all normal hospitals. The faulty ones, in turn, have flipped outcome codes ("LF")
-    or outcomes of another model ("MP", where all slopes are lost: coin tosses, like outcomes linked to the
-    wrong patients). About half of the patients are readmitted, so flipped codes hardly show in the rates.
+    or outcomes of another model ("MP", where all slopes are zero, like outcomes linked to the wrong
+    patients). About half of the patients are readmitted, so that flipped codes do not change the rates much.
 
     Parameters
     ----------
-    seed, n
-        As for `glm_design`.
+    seed : int or numpy.random.Generator
+        As in `glm_design`.
     M : int
         Number of hospitals, labelled "H001", "H002" and so on.
     abnormal : int
         Number of hospitals with faulty records, fewer than half.
+    n : int, tuple or array_like
+        Patients per hospital, as in `glm_design`.
+
+    Returns
+    -------
+    Simulation
+        Rows and truth.
 
     Examples
     --------

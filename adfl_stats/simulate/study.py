@@ -1,4 +1,4 @@
-"""Monte-Carlo studies with known truth: how efficient a fit is beside the oracle, and how honest its inference.
+"""Monte-Carlo studies with known truth: efficiency relative to the oracle, coverage, false discoveries, power.
 
 `grid` lists cells, `run` draws data sets in each of them and fits them in parallel, `efficiency` puts the draws
 together. The oracle pools the rows of the normal clients (theta_A of the paper's section 4); the efficiency of a
@@ -39,8 +39,9 @@ Make: TypeAlias = Callable[[Mask], Method | None]
 Row: TypeAlias = dict[str, Any]
 
 COVARIATES = ("homogeneous", "heterogeneous")
+# Ours: a sparse circle, a dense one, and a random network with 10 neighbours on average at M = 100.
 NETWORKS = ("circle-5", "circle-30", "erdos-renyi-.1")
-# The false discovery rate that flags allow.
+# The false discovery rate of `screen`. Ours: its default.
 Q = 0.1
 
 METHODS: dict[str, Make] = {
@@ -61,14 +62,24 @@ class Cell:
 
     Attributes
     ----------
-    family, covariates, corruption, share
-        As in `simulate.glm_design`; the corruption is "none" where the share of abnormal clients is zero.
+    family : str
+        As in `simulate.glm_design`.
     network : str
-        "circle-D" (everybody hears the next D), "erdos-renyi-q" (drawn once, with one seed) or "complete".
+        "circle-D" (each client hears the next D), "erdos-renyi-q" (drawn once, with one seed) or "complete".
+    covariates, corruption : str
+        As in `simulate.glm_design`; the corruption is "none" where the share of abnormal clients is zero.
+    share : float
+        Share of abnormal clients.
     M, n, p : int
         Clients, rows of each, covariates.
     slope : float or None
         The slopes of the first floor(0.2 p) covariates, the others being zero; None for those of `glm_design`.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> ad.study.Cell("gaussian", "circle-5", "homogeneous", "BF", 0.2, M=30, n=60, p=5).slope is None
+    True
     """
 
     family: str
@@ -84,7 +95,25 @@ class Cell:
 
 @dataclass(frozen=True)
 class Design:
-    """What `grid` takes for a family where nothing else is asked for."""
+    """The defaults of `grid` for a family.
+
+    Attributes
+    ----------
+    corruptions : tuple of str
+        Names from `simulate.CORRUPTIONS`.
+    shares : tuple of float
+        Shares of abnormal clients.
+    covariates : tuple of str
+        "homogeneous", "heterogeneous".
+    n, p, M : int
+        Rows of each client, covariates, clients.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> ad.study.DESIGNS["gaussian"].corruptions
+    ('BF', 'OOD', 'MP')
+    """
 
     corruptions: tuple[str, ...]
     shares: tuple[float, ...]
@@ -116,19 +145,28 @@ def grid(
 ) -> list[Cell]:
     """Return the cells of a family: networks x covariates x corruptions x shares.
 
-    What is not given is that of the family's design in `DESIGNS`. Where nobody is abnormal there is nothing to
-    corrupt, and one cell serves all corruptions.
+    Defaults are those of the family's design in `DESIGNS`. Without abnormal clients one cell serves all
+    corruptions.
 
     Parameters
     ----------
     family : {"gaussian", "binomial", "poisson"}
         Of the responses.
-    networks, corruptions, shares, covariates : iterables, optional
+    networks, corruptions : iterable of str, optional
+        The values of the cells; see `Cell`.
+    shares : iterable of float, optional
+        Shares of abnormal clients.
+    covariates : iterable of str, optional
         The values of the cells; see `Cell`.
     M, n, p : int, optional
         Clients, rows of each, covariates.
     slope : float or None
-        How strong the signal is, and with it what OOD and MP change; see `Cell`. 1 as in the paper.
+        Strength of the signal, and of the corruptions OOD and MP; see `Cell`. 1 as in the paper.
+
+    Returns
+    -------
+    list of Cell
+        In the order of the networks.
 
     Examples
     --------
@@ -163,7 +201,29 @@ def grid(
 
 
 def draw(cell: Cell, replicate: int, seed: int = 1) -> Simulation:
-    """Return the data set of one replicate of a cell, as `run` draws it under the same seed."""
+    """Return the data set of one replicate of a cell, as `run` draws it under the same seed.
+
+    Parameters
+    ----------
+    cell : Cell
+        The setting.
+    replicate : int
+        Its number, from zero.
+    seed : int
+        Seed of the study.
+
+    Returns
+    -------
+    Simulation
+        Rows and truth.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> cell = ad.study.grid(networks=["circle-5"], shares=[0.2], M=30, n=60, p=5)[0]
+    >>> ad.study.draw(cell, 0).X.shape
+    (1800, 5)
+    """
     # Slopes share their random numbers, so that a comparison of two has less noise.
     words = " ".join(str(value) for name, value in asdict(cell).items() if name != "slope")
     theta0 = None if cell.slope is None else cell.slope * (np.arange(cell.p) < max(1, cell.p // 5))
@@ -190,7 +250,7 @@ def run(
     seed: int = 1,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Draw data sets in every cell, fit each by every method, and hold the fits against the truth.
+    """Draw data sets in every cell, fit each by every method, and compare the fits with the truth.
 
     Methods see the same data. Every cell and replicate has a seed of its own, so that results depend neither on
     the number of workers nor on which other cells are in the study.
@@ -219,7 +279,15 @@ def run(
         their own estimate and the truth; oracle_mse : that of the oracle; coverage : share of the coefficients
         whose 95 % interval has the truth (NaN for methods without standard errors); flags, fdr, power : of
         `screen` at q = .1, fdr being the share of normal clients among the flagged ones, 0 if there are
-        none, and power NaN where nobody is abnormal; converged.
+        none, and power NaN where no client is abnormal; converged.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> cells = ad.study.grid(networks=["circle-5"], corruptions=["BF"], shares=[0.2], M=20, n=60, p=3)
+    >>> draws = ad.study.run(cells, ["fit", "DFL"], replicates=2)
+    >>> draws.groupby("method", sort=False)["power"].mean().tolist()[0]
+    1.0
     """
     chosen = _chosen(methods)
     whole_number(replicates, "replicates", 1)
@@ -243,10 +311,27 @@ def run(
 def efficiency(draws: pd.DataFrame) -> pd.DataFrame:
     """Return one row per cell and method from the draws of `run`, in their order.
 
-    efficiency : mean of the oracle's squared error over the mean of the method's, over replicates; se : its
-    Monte-Carlo standard error by the delta method (NaN for one replicate); mse, oracle_mse : the two means;
-    coverage, fdr, power, converged : means; fdr_se : standard error of the mean; any_flag : share of the data sets
-    with a flag.
+    Parameters
+    ----------
+    draws : DataFrame
+        From `run`.
+
+    Returns
+    -------
+    DataFrame
+        efficiency : mean of the oracle's squared error over the mean of the method's, over replicates; se : its
+        Monte-Carlo standard error by the delta method (NaN for one replicate); mse, oracle_mse : the two means;
+        coverage, fdr, power, converged : means; fdr_se : standard error of the mean; any_flag : share of the data
+        sets with a flag.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> design = {"networks": ["circle-5"], "covariates": ["homogeneous"], "corruptions": ["BF"], "shares": [0.2]}
+    >>> cells = ad.study.grid(**design, M=20, n=60, p=3)
+    >>> table = ad.study.efficiency(ad.study.run(cells, ["fit", "DFL"], replicates=2)).set_index("method")
+    >>> bool(table.loc["fit", "efficiency"] > table.loc["DFL", "efficiency"])
+    True
     """
     keys = [*(field.name for field in fields(Cell)), "method"]
     rows = []
@@ -270,7 +355,7 @@ def _chosen(methods: Iterable[str] | Mapping[str, Make]) -> dict[str, Make]:
 
 
 def _possible(kind: str, family: str, p: int) -> str:
-    """Refuse a corruption that the family cannot have now, not after an hour of fits."""
+    """Refuse a corruption that the family does not allow, before any fit."""
     one_of(kind, "corruptions", tuple(CORRUPTIONS))
     glm_design(family, 1, 1, p, abnormal=[0], corruption=kind, seed=0)
     return kind

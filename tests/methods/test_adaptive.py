@@ -352,7 +352,7 @@ def test_last_stage_takes_the_weights_of_the_model_of_clients(model, res, tuned)
         (
             0.46,
             [
-                "46 of 100 clients do not fit the others, nearly half: which group is the majority rests on few",
+                "46 of 100 clients do not fit the others, nearly half: which group is the majority depends on few",
                 "46% of the rows were set aside, with 46 of 100 clients",
             ],
         ),
@@ -395,9 +395,9 @@ def test_two_readings_that_fit_alike_are_told(monkeypatch):
     monkeypatch.setattr(adaptive, "fit_client_model", readings)
     with pytest.warns(ad.AdflWarning) as told:
         res = model.fit(solver="limit")
-    messages = [warning for warning in told if "two readings" in str(warning.message)]
+    messages = [warning for warning in told if "two models of the clients" in str(warning.message)]
     assert len(messages) == 1
-    wanted = "two readings of the clients fit about as well, and disagree about 20 of 20 of them: the data do not tell"
+    wanted = "two models of the clients fit about equally well and disagree about 20 of 20 of them: the majority is not"
     assert str(messages[0].message).startswith(wanted)
     assert issubclass(messages[0].category, ConvergenceWarning)
     assert messages[0].filename == __file__

@@ -330,8 +330,14 @@ def test_slbrn_does_not_converge_on_a_directed_circle(method):
 # ------------------------------------------------------------------ refusals
 
 REFUSED = {
-    "b missing": (lambda: ad.Bridge("trimmed"), "b is None; rule 'trimmed' must know how many neighbours"),
-    "b of slbrn": (lambda: ad.SLBRN("trimmed"), "b is None; rule 'trimmed' must know how many neighbours"),
+    "b missing": (
+        lambda: ad.Bridge("trimmed"),
+        "b is None; rule 'trimmed' needs the largest number of abnormal neighbours",
+    ),
+    "b of slbrn": (
+        lambda: ad.SLBRN("trimmed"),
+        "b is None; rule 'trimmed' needs the largest number of abnormal neighbours",
+    ),
     "b negative": (lambda: ad.Bridge("krum", b=-1), "b is -1; it must be at least 0"),
     "rule": (lambda: ad.Bridge("mean"), "rule is 'mean'; choose one of 'median', 'trimmed', 'krum', 'bulyan'"),
     "rule of slbrn": (lambda: ad.SLBRN("krum"), "rule is 'krum'; choose one of 'median', 'trimmed'"),
@@ -395,7 +401,7 @@ def test_the_clients_that_hear_too_few_are_named():
     # A self loop is no neighbour.
     A[8, 8] = 1.0
     net = ad.Network.from_adjacency(A, labels=LABELS)
-    with pytest.raises(ValueError, match=r"2 hear fewer: 'c3', 'c8'\. Let them listen to more clients"):
+    with pytest.raises(ValueError, match=r"2 hear fewer: 'c3', 'c8'\. Add edges to them, or assume fewer abnormal"):
         Rows().model(net).fit(ad.NNA(1), rounds=1)
     Rows().model(net).fit(ad.NNA(0), rounds=1)
 
