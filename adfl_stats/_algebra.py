@@ -19,14 +19,14 @@ __all__ = [
 ]
 
 
-# From this side on, a call of LAPACK for each matrix costs less than a loop over the columns of all.
+# From this dimension on, a call of LAPACK for each matrix costs less than a loop over the columns of all. Ours.
 LARGE = 24
 
 
 def inverse(matrix: Array) -> Array:
     """Return the inverse of a symmetric positive definite matrix, brought to unit diagonal on the way.
 
-    Columns in very different units (an income beside a share) make the matrix look singular without.
+    Without scaling, columns in very different units (an income and a share) would look singular.
     """
     size = np.sqrt(np.diag(matrix))
     scale = np.outer(size, size)

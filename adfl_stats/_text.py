@@ -8,6 +8,7 @@ from collections.abc import Iterable
 __all__ = ["WIDTH", "framed", "rule", "titled", "wrapped"]
 
 
+# That of statsmodels' summaries.
 WIDTH = 78
 
 

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The compiled loop: combine the neighbours' estimates, take a gradient step, repeat.
 
-Nothing here knows of "adaptive": methods differ in the steps they hand over and in the rule by which
-a client combines what it hears. Sizes and indices are checked at every entry, since the loops read
+Methods differ in the steps that they pass and in the rule by which a client combines its neighbours'
+estimates. Sizes and indices are checked at every entry, since the loops read
 memory by them: O(clients + edges) where an object is built, O(1) in a call. Values are trusted; the
 constructors of `Network`, `ClientData` and `Problem` have checked them. ``engine/reference.py`` has
 the same names in NumPy and is the specification; tests hold the two together.
@@ -70,7 +70,7 @@ cdef const adfl_ops *ops = adfl_pick(0)
 
 # A block of rows should stay in the first-level cache between the two products that use it.
 cdef Py_ssize_t BLOCK_BYTES = 22528
-# Below this many multiply-adds a parallel region costs more than it brings.
+# Below this many multiply-adds a parallel region costs more than it saves.
 cdef double THREAD_WORK = 400000.0
 
 

@@ -16,6 +16,7 @@ from adfl_stats.simulate.acceptance import COVERAGE, MOST_FLAGS, POWER, all_met,
 
 __all__ = ["add_efficiency"]
 
+# Sizes of --small, which takes under a minute, and data sets a cell. Ours.
 SMALL: dict[str, Any] = {"M": 30, "n": 60, "p": 5}
 SMALL_NETWORKS, SMALL_REPLICATES, REPLICATES = ("circle-5",), 5, 20
 UNDEFENDED, YARDSTICK = "DFL", "oracle DFL"
@@ -25,7 +26,7 @@ def add_efficiency(commands: Any) -> None:
     """Add the subcommand to the subparsers of the command line."""
     parser = commands.add_parser(
         "efficiency",
-        help="simulate data sets with known truth and hold the default fit against the oracle",
+        help="simulate data sets with known truth and compare the default fit with the oracle",
         epilog="Exit status: 0 if all bounds are met, or there are none (--small); 1 if not; 2 on bad input.",
     )
     parser.add_argument("--family", default="gaussian", help="gaussian (default), binomial or poisson")
@@ -91,7 +92,7 @@ def _verdicts(table: pd.DataFrame) -> list[str]:
 
 
 def _inference(table: pd.DataFrame) -> list[str]:
-    """Return how honest intervals and flags are: coverage, false discoveries and power, and flags without cause."""
+    """Return coverage, false discoveries and power, and flags in data sets without abnormal clients."""
     ours = table[table["method"] == "fit"]
     clean, bent = ours[ours["share"] == 0], ours[ours["share"] > 0]
     inside = int(ours["coverage"].between(*COVERAGE).sum())

@@ -26,8 +26,8 @@ from adfl_stats.data.formula import columns_used, formula_response, parsed_formu
 __all__ = ["Conversion", "Request"]
 
 
+# Rows in one piece, and rows that show the levels of factors, which are held in memory. Ours.
 BATCH_ROWS = 1 << 16
-# Witnesses are held in memory; factors have far fewer levels.
 MOST_WITNESSES = 100_000
 # Raised when the files that are written change their meaning.
 LAYOUT = 1
@@ -82,7 +82,7 @@ class Conversion:
         spec = self.parsed.rhs.get_model_matrix(head, na_action="ignore").model_spec
         if spec.transform_state:
             self._refuse_terms(spec.transform_state)
-        # The same rows without those before them: a lag or a mean in the formula would tell.
+        # The same rows without those before them: a lag or a mean in the formula gives other values.
         half = head.iloc[len(head) // 2 :]
         among, alone = (spec.get_model_matrix(rows, na_action="ignore").loc[half.index] for rows in (head, half))
         same = ((among == alone) | (among.isna() & alone.isna())).all(axis=0)

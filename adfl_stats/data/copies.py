@@ -1,10 +1,10 @@
-"""Clients that hold the same rows: found by hashes, and told from clients whose rows are alike by chance.
+"""Clients that hold the same rows: found by hashes, and distinguished from rows that are equal by chance.
 
 Copies count as if they were new data, and the intervals are too short by the root of their number. A row becomes 64
 bits, a client the sum of these over its rows, which does not depend on their order: two clients of other rows have
 equal sums with probability 2^-64. So equal sums mean equal rows; but rows of few categories may be equal by chance.
-How likely that is follows from how often rows repeat inside clients, and a client is named only where chance would
-hardly bring a single such pair in the whole network.
+Its probability is estimated from how often rows repeat inside clients, and a client is named only where less than
+`CHANCE` such pairs are expected in the whole network.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ __all__ = ["RowHashes", "copied_clients", "overlapping_clients"]
 
 Hashes = NDArray[np.uint64]
 
-# Rows whose hashes are kept, 24 bytes each; of more rows about half, a quarter, ... of every client's.
+# Rows whose hashes are kept, 24 bytes each; of more rows about half, a quarter, ... of every client's. (All constants
+# here are ours.)
 MOST_ROWS = 1 << 21
-# Expected number of pairs of clients that are alike by chance, below which they are named.
+# Expected number of pairs of clients that are equal by chance, below which they are named: one false warning in a
+# thousand data sets.
 CHANCE = 1e-3
-# Clients that share this part of the rows of the smaller one are named.
+# Clients that share this part of the rows of the smaller one are named: standard errors are then clearly too small.
 SHARE = 0.5
 # A row that more clients than this have is a common one, not a copied one.
 MOST_HOLDERS = 30
+# More pairs than this are not searched.
 MOST_PAIRS = 2_000_000
 
 
@@ -158,16 +161,16 @@ def overlapping_clients(data: ClientData, hashes: RowHashes, copies: list[Ints])
     """Return pairs of clients that share at least half of the rows of the first, and the share; not by chance.
 
     Of clients that are copies of each other only the first is looked at. Where rows repeat often inside clients, as
-    those of few categories do, nobody is named; nor is a client that shares covariates with another whose responses
+    those of few categories do, no client is named; nor is one that shares covariates with another whose responses
     differ.
     """
-    # Without the price of a sort that keeps the rows' places.
+    # A sort that keeps the rows' places costs more.
     designs = np.sort(np.concatenate([block[0] for block in hashes.kept]))
     if (designs[1:] != designs[:-1]).all():
         return []
     M, runs = data.n_clients, hashes.runs
     repeat, sizes = runs.repeats(M), np.bincount(runs.owners, minlength=M)
-    # A client that has every row of another by chance tells nothing.
+    # A client that has every row of another by chance is no evidence.
     looked_at = sizes * repeat < 1.0
     for group in copies:
         looked_at[group[1:]] = False
@@ -211,7 +214,7 @@ def _shared(runs: Runs, keep: Mask, M: int) -> tuple[Ints, ...] | None:
 
 
 def _unlikely(chance: Any, M: int) -> Any:
-    """Return whether chance, a log probability, would hardly bring one such pair among M clients."""
+    """Return whether fewer than `CHANCE` such pairs among M clients are expected, from a log probability."""
     return chance + np.log(max(0.5 * M * (M - 1.0), 1.0)) < np.log(CHANCE)
 
 

@@ -1,7 +1,6 @@
 """One pass over the data at a common point: gradients, curvature, sandwich pieces, fit.
 
-Everything inference needs is gathered here, in batches of clients and blocks of rows, so that results
-can live without the data.
+All sums that inference needs, in batches of clients and blocks of rows, so that results do not need the data.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ __all__ = [
 ]
 
 
-# Residuals this small beside the responses are rounding errors.
+# Residuals this small relative to the responses are rounding errors. Ours: about 4,500 units in the last place.
 ROUNDING = 1e-12
 
 
@@ -233,10 +232,10 @@ def plain_scores(data: ClientData, family: Family, thetas: Array) -> tuple[Array
 
 @np.errstate(over="ignore", invalid="ignore")
 def majority_misfits(data: ClientData, family: Family, thetas: Array, chosen: Mask) -> Array:
-    """Return how badly each of thetas (R, P) suits the clients chosen for it (M, R), beside the others of thetas.
+    """Return the misfit of each of thetas (R, P) on the clients chosen for it (M, R), relative to the others of thetas.
 
-    It is the sum over their rows of the deviance beyond that at the theta which suits the client best, in units of a
-    typical row's deviance. Deviances themselves would favour clients that are easy to predict.
+    It is the sum over their rows of the deviance in excess of that at the client's best theta, in units of a typical
+    row's deviance. Deviances themselves would favour clients with predictable responses.
     """
     deviances = np.zeros(chosen.shape)
     for batch in batches(data, 1):
@@ -251,15 +250,15 @@ def majority_misfits(data: ClientData, family: Family, thetas: Array, chosen: Ma
 
 
 def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) -> float:
-    """Return the dispersion all clients are measured by: the median of theirs.
+    """Return the common dispersion of score statistics: the median over clients.
 
-    A client's own residuals must not set its own scale, or a bad client would excuse itself.
+    With a client's own dispersion its residuals would inflate the scale of its own statistic (masking).
     """
     if family.estimates_scale:
-        # Data without noise: what rounding leaves of their residuals must not be weighed against itself.
+        # Data without noise: residuals that are rounding errors must not set the scale.
         least = max(rounding_variance(data) if family.additive else ROUNDING**2, np.finfo(float).tiny)
     else:
-        # Where the dispersion should be one, more of it (overdispersed counts, weights of any scale) is allowed for.
+        # Where the model's dispersion is one, overdispersion (counts, weights of any scale) is allowed for.
         least = 1.0
     return max(float(np.median(dispersions[data.counted])), least)
 

@@ -22,9 +22,10 @@ from adfl_stats.losses.robust_scale import robust_regression, robust_scale
 
 __all__ = ["GLM", "typical_mean", "with_constants"]
 
-# Means this many times the typical client's are taken for zero, where a link is not defined.
+# Means below this share of the typical client's are taken for zero, where a link is not defined. Ours.
 LEAST_MEAN = 1e-4
-# A client starts with at least this share of the typical mean: near zero the Gaussian loss with a log link is flat.
+# A client starts with at least this share of the typical mean (ours): near zero the Gaussian loss with a log link is
+# flat.
 LEAST_START = 0.1
 
 
@@ -60,7 +61,7 @@ class GLM:
 
     @property
     def totals(self) -> Array:
-        """What each client counts with: the sum of its rows' weights."""
+        """Each client's sum of row weights."""
         return self.data.totals
 
     @property
@@ -199,10 +200,10 @@ class GLM:
         return self.family.link == "log" or self.family.positive_predictor
 
     def start(self) -> Array:
-        """Return where a method begins that is not told otherwise.
+        """Return the default initial estimates (M, P).
 
-        Zero; for a log link with a constant column the client's own log mean, so that counts in the thousands
-        need no long way; for a link that wants a positive linear predictor the typical client's mean, in all rows if
+        Zero; for a log link with a constant column the client's own log mean, so that large counts need few
+        steps; for a link that needs a positive linear predictor the typical client's mean, in all rows if
         the columns allow. For Huber's loss it is the robust regression behind its scale: far from the minimum the
         slope is bounded, and steps from zero would be many.
         """
@@ -219,11 +220,11 @@ class GLM:
 
     def largest_curvatures(self, theta: Array, root: Array | None = None) -> Array:
         """Return each client's largest curvature along a run from theta, in coordinates `root` if given."""
-        found = np.empty(self.M)
+        largest = np.empty(self.M)
         for clients, matrices in self.curvature_bounds(theta):
             seen = matrices if root is None else root.T @ matrices @ root
-            found[clients] = np.linalg.eigvalsh(seen)[:, -1]
-        return found
+            largest[clients] = np.linalg.eigvalsh(seen)[:, -1]
+        return largest
 
     @cached_property
     def coefficient_sizes(self) -> Array:
@@ -252,7 +253,7 @@ class GLM:
 
     @cached_property
     def _robust_estimate(self) -> Array:
-        # Where even that overflows, the rounds will say so.
+        # Where even that overflows, the rounds raise an error.
         return np.nan_to_num(robust_regression(self.data).theta)
 
     @cached_property
@@ -301,7 +302,7 @@ class GLM:
             events[batch.clients] += batch.sums(weight * data.y[batch.rows])
             rate = weight if data.shift is None else weight * np.exp(data.shift[batch.rows])
             exposure[batch.clients] += batch.sums(rate)
-        # Half an event keeps the logarithm of an eventless client finite; of measurements there is no half.
+        # Half an event keeps the logarithm finite for a client without events (counts only).
         measured = self.family.name in ("gaussian", "inversegaussian", "tweedie")
         least = LEAST_START * typical_mean(data) * exposure if measured else 0.5
         return np.log(np.maximum(events, least) / exposure)

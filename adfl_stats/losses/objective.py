@@ -25,7 +25,7 @@ class Objective(Protocol):
     names : list of str (P,)
         The parameters.
     totals : ndarray (M,)
-        What each client counts with, usually its number of rows.
+        The clients' sizes, usually their numbers of rows.
     counted : ndarray (M,) of bool
         The clients that are not set aside.
     """
@@ -46,7 +46,7 @@ class Objective(Protocol):
     def counted(self) -> Mask: ...  # noqa: D102
 
     def start(self) -> Array:
-        """Return where a method begins that is not told otherwise (M, P)."""
+        """Return the default initial estimates (M, P)."""
 
     def gradients(self, theta: Array, threads: int = 1) -> Array:
         """Return each client's gradient at each of its R parameter vectors: (M, R, P) for theta (M, R, P)."""
@@ -71,7 +71,7 @@ def checked_objective(objective: Any) -> Objective:
                 f"{wanted}"
             )
     if not (np.asarray(objective.totals) > 0.0).all():
-        raise ValueError(f"{name}.totals has numbers that are not positive; they are what each client counts with")
+        raise ValueError(f"{name}.totals has numbers that are not positive; they are the clients' sizes")
     theta = _finite(objective.start(), (M, P), f"{name}.start()")
     _finite(objective.gradients(theta[:, None, :]), (M, 1, P), f"{name}.gradients(theta), for theta (M, 1, P),")
     return objective

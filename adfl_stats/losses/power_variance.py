@@ -13,7 +13,7 @@ from adfl_stats.losses.links import LINKS, PowerLink, exponential
 
 __all__: list[str] = []
 
-# Where curvature grows as the mean falls, the bound on it allows for means down to this share of the mean at the start.
+# Where curvature grows as the mean falls, its bound is for means down to this share of the mean at the start. Ours.
 LEAST_SHARE = 0.25
 
 

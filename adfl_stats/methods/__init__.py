@@ -1,4 +1,4 @@
-"""Methods: each a file, all of one small shape (`Method`)."""
+"""Methods: one file each, all with the interface `Method`."""
 
 from adfl_stats.methods._base import Method, Outcome, check_needs, run_scheme
 from adfl_stats.methods.adaptive import ADFL

@@ -177,7 +177,7 @@ class ADFL(Method):
             steps = problem.steps(clients.weights, balance=self.balance, shares=shares)
             if self.lam is None:
                 theta = np.tile(clients.theta, (problem.M, 1))
-            # With stages, `initial` stays that of the last whose weights lambda gave: Condition 7 speaks of it.
+            # With stages, `initial` is that of the last stage with weights from lambda, the subject of Condition 7.
             run = settle(problem, theta, steps, plan.after(runs), label="aDFL")
             theta = run.theta
             runs = [*runs, run]

@@ -1,4 +1,4 @@
-"""The oracle that knows the abnormal clients."""
+"""The oracle: weighted DFL with known abnormal clients."""
 
 from __future__ import annotations
 

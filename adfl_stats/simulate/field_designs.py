@@ -1,4 +1,4 @@
-"""Simulated clients as the field has them: parameters, noise, sizes and counts outside the paper's setting.
+"""Simulated clients outside the paper's setting: heterogeneous parameters, noise, sizes and counts.
 
 The paper's normal clients share one parameter and one law of noise. Here they differ by about their own standard
 errors, their noise is skewed, heavy-tailed or dependent, events are rare, counts overdispersed, clients small or few.
@@ -28,13 +28,15 @@ SPREADS = ("diagonal", "intercept", "correlated")
 NOISES = ("normal", "lognormal", "exponential", "t3", "hetero", "client", "gross", "ar")
 BAD = ("none", "flip", "permute", "shift", "OOD", "MP", "minority")
 
+# Slopes that give linear predictors of ordinary size; the share of events in rare-event designs; alpha of the negative
+# binomial; share and size of gross errors; autocorrelation; standard deviation of the covariates' means. All ours.
 _SLOPE = {"gaussian": 1.0, "binomial": 0.7, "poisson": 0.3}
 RARE_SHARE = 0.016
 NB_ALPHA = 0.5
 GROSS_SHARE, GROSS_SIZE = 0.01, 20.0
 AR = 0.5
 MEAN_SD = 0.5
-# Rows of covariates that stand for their law; with a mirror image each, so that odd moments are zero.
+# Rows that represent the law of the covariates, each with its mirror image, so that odd moments are zero. Ours.
 REFERENCE_ROWS = 20_000
 
 
@@ -355,7 +357,7 @@ def _minority(cell: Cell) -> Array:
 
 
 def _cells() -> Iterator[Cell]:
-    """The settings: nobody abnormal, 20 % flipped or permuted, shifts, the study's designs, few clients."""
+    """The settings: no abnormal clients, 20 % flipped or permuted, shifts, the study's designs, few clients."""
     clean = [
         Cell("gaussian-tau0"),
         Cell("gaussian-tau.5", tau=0.5),
