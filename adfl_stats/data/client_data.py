@@ -427,17 +427,17 @@ def linear_shift(offset: Any, exposure: Any, n: int) -> Array | None:
 
 
 def _positive(value: Any, name: str, n: int) -> Array:
-    found = _of_length(finite_float64(value, name, 1), name, n)
-    if (found <= 0).any():
-        row = int(np.argmax(found <= 0))
-        raise ValueError(f"{name} must be positive; row {row} has {found[row]:g}")
-    return found
+    values = _of_length(finite_float64(value, name, 1), name, n)
+    if (values <= 0).any():
+        row = int(np.argmax(values <= 0))
+        raise ValueError(f"{name} must be positive; row {row} has {values[row]:g}")
+    return values
 
 
-def _of_length(found: Array, name: str, n: int) -> Array:
-    if len(found) != n:
-        raise ValueError(f"{name} has {len(found)} entries, X has {n} rows; they must agree")
-    return found
+def _of_length(values: Array, name: str, n: int) -> Array:
+    if len(values) != n:
+        raise ValueError(f"{name} has {len(values)} entries, X has {n} rows; they must agree")
+    return values
 
 
 def _changeable(array: Array) -> Array:
@@ -448,8 +448,8 @@ def _changeable(array: Array) -> Array:
     if not isinstance(root, np.memmap) or root.filename is None or not Path(root.filename).exists():
         return array.copy()
     begin = root.offset + array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-    found: Array = np.memmap(root.filename, np.float64, "c", begin, array.shape).view(np.ndarray)
-    return found
+    private: Array = np.memmap(root.filename, np.float64, "c", begin, array.shape).view(np.ndarray)
+    return private
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

@@ -89,7 +89,7 @@ class Conversion:
         if not same.all():
             self._refuse_terms(same.index[~same])
         factors = {f for f, (kind, _) in spec.encoder_state.items() if kind.value == "categorical"}
-        varying = {v for f, found in spec.factor_variables.items() if f.expr in factors for v in map(str, found)}
+        varying = {v for f, names in spec.factor_variables.items() if f.expr in factors for v in map(str, names)}
         response = str(self.parsed.lhs)
         if response in self.schema.names and not pd.api.types.is_numeric_dtype(head[response].dtype):
             varying.add(response)
@@ -124,12 +124,10 @@ class Conversion:
             kept = frame.loc[~bad]
             if not len(kept):
                 continue
-            codes, found = pd.factorize(kept[self.request.client])
-            labels = (
-                pd.Index(found) if labels is None else labels.append(pd.Index(found).difference(labels, sort=False))
-            )
+            codes, seen = pd.factorize(kept[self.request.client])
+            labels = pd.Index(seen) if labels is None else labels.append(pd.Index(seen).difference(labels, sort=False))
             counts = np.concatenate([counts, np.zeros(len(labels) - len(counts), dtype=np.int64)])
-            counts[labels.get_indexer(found)] += np.bincount(codes)
+            counts[labels.get_indexer(seen)] += np.bincount(codes)
             for column in self.varying:
                 if isinstance(kept[column].dtype, pd.CategoricalDtype):
                     mine = kept[column].cat.categories
@@ -144,7 +142,7 @@ class Conversion:
         assert labels is not None  # `_head` found a row
         # A whole column with holes is read as floats, so its levels are named 1.0, not 1.
         types = {name: np.float64 for name in self.used if holes[name] and self._is_integer(name)}
-        self.dtypes = types | {name: pd.CategoricalDtype(found) for name, found in levels.items()}
+        self.dtypes = types | {name: pd.CategoricalDtype(categories) for name, categories in levels.items()}
         self.labels = labels.astype(np.float64) if self.request.client in types else labels
         self.sizes, self.n_dropped = counts, dropped
         self.witnesses = self._typed(witnesses[0].reset_index(drop=True))
@@ -156,14 +154,14 @@ class Conversion:
         first = pd.Series(False, index=frame.index)
         for column in self.varying:
             first |= ~plain[column].duplicated() & ~plain[column].isin(known[column])
-        found = pd.concat([known, plain.loc[first]])
-        if len(found) > MOST_WITNESSES:
-            worst = max(self.varying, key=lambda column: found[column].nunique())
+        shown = pd.concat([known, plain.loc[first]])
+        if len(shown) > MOST_WITNESSES:
+            worst = max(self.varying, key=lambda column: shown[column].nunique())
             raise ValueError(
                 f"the column {worst!r} is used as a factor and has more than {MOST_WITNESSES} levels; use it as a "
                 "number, or group its levels"
             )
-        return found
+        return shown
 
     def _is_integer(self, name: str) -> bool:
         import pyarrow as pa
@@ -223,8 +221,8 @@ class Conversion:
                     f"the column {name!r} must be positive; row {rows[row]} of {request.table} has {value:g}"
                 )
         shift = linear_shift(column[request.offset], column[request.exposure], len(rows))
-        found = {"shift": shift, "row_weights": column[request.weights]}
-        return out | {name: values for name, values in found.items() if values is not None}
+        optional = {"shift": shift, "row_weights": column[request.weights]}
+        return out | {name: values for name, values in optional.items() if values is not None}
 
     def _coded(self, response: pd.Series) -> Array:
         if self.classes is None:

@@ -130,11 +130,11 @@ def row_hashes(data: ClientData, rows: slice) -> tuple[Hashes, Hashes]:
     return whole, design
 
 
-def _mixed(found: Hashes, column: Array) -> Hashes:
+def _mixed(before: Hashes, column: Array) -> Hashes:
     """Return hashes that depend on one more column, and on where it stands."""
     # Minus zero is zero. Whole numbers have their bits at the top, where a product would lose them.
     bits = (column + 0.0).view(np.uint64)
-    bits = (found ^ bits ^ (bits >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+    bits = (before ^ bits ^ (bits >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
     bits ^= bits >> np.uint64(29)
     bits *= np.uint64(0xBF58476D1CE4E5B9)
     return bits ^ (bits >> np.uint64(32))

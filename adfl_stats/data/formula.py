@@ -49,9 +49,9 @@ def columns_used(parsed: Any, others: Iterable[str | None], available: Iterable[
 def refuse_holes(counts: pd.Series, rows: int, table: str) -> None:
     """Raise ValueError naming the columns with missing values, `counts` of them, in so many rows."""
     if rows:
-        found = ", ".join(f"{name!r} ({int(k)})" for name, k in counts[counts > 0].items())
+        columns = ", ".join(f"{name!r} ({int(k)})" for name, k in counts[counts > 0].items())
         raise ValueError(
-            f"{table} has missing values (NaN) in {found}: {rows} rows. Impute them, or pass "
+            f"{table} has missing values (NaN) in {columns}: {rows} rows. Impute them, or pass "
             "missing='drop' to leave these rows out"
         )
 

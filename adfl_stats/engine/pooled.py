@@ -46,9 +46,9 @@ def pooled_estimate(
     """
     # With these total weights the means over clients are sums over rows.
     weights, glm = np.where(clients, data.n_clients * data.totals, 0.0), GLM(data, family, penalty)
-    found = solve(Equations(glm, weights[:, None]), start[None])
-    theta = found.theta[0]
-    if not found.reached[0]:
+    solution = solve(Equations(glm, weights[:, None]), start[None])
+    theta = solution.theta[0]
+    if not solution.reached[0]:
         return None
     hessian, meat = glm.curvature_and_meat(theta, weights)
     # Few rows, or separated labels: the loss has no single minimum.
@@ -64,13 +64,13 @@ def local_estimates(
 
     None stands for a client whose loss has no single minimum (few rows, separated labels).
     """
-    found: dict[int, Estimate | None] = {}
+    estimates: dict[int, Estimate | None] = {}
     for pieces in whole_clients(data, len(start)):
         at = pieces[0].clients
         if clients[at].any():
             own = _own_estimates(GLM(_part(data, at), family, penalty), start)
-            found |= {m: own[m - at.start] for m in range(at.start, at.stop) if clients[m]}
-    return found
+            estimates |= {m: own[m - at.start] for m in range(at.start, at.stop) if clients[m]}
+    return estimates
 
 
 class _OwnEquations:
@@ -90,19 +90,21 @@ def _own_estimates(glm: GLM, start: Array) -> list[Estimate | None]:
     """Return every client's own estimate, or None."""
     data, family, equations = glm.data, glm.family, _OwnEquations(glm)
     M, P = glm.M, glm.P
-    found = solve(equations, np.tile(start, (M, 1)))
-    curvature = np.concatenate([matrices for _, matrices in glm.curvature(found.theta)])
+    solutions = solve(equations, np.tile(start, (M, 1)))
+    curvature = np.concatenate([matrices for _, matrices in glm.curvature(solutions.theta)])
     roots, ranks = roots_of_inverses(curvature * data.totals[:, None, None])
     meats = np.zeros((M, P, P))
     for batch in batches(data, P):
-        residual = family.residual(own_predictor(data, family, found.theta[batch.clients], batch), data.y[batch.rows])
+        residual = family.residual(
+            own_predictor(data, family, solutions.theta[batch.clients], batch), data.y[batch.rows]
+        )
         weighted = scaled(residual, data.weights_of(batch.rows)).reshape(len(residual), -1, 1)
         scores = (weighted * data.X[batch.rows][:, None, :]).reshape(len(residual), -1)
         meats[batch.clients] += batch.cross(scores, scores)
     bread = roots @ roots.transpose(0, 2, 1)
     covariances = bread @ meats @ bread
-    known = found.reached & (ranks == P) & (data.sizes >= data.X.shape[1])
-    return [Estimate(found.theta[m], covariances[m]) if known[m] else None for m in range(M)]
+    known = solutions.reached & (ranks == P) & (data.sizes >= data.X.shape[1])
+    return [Estimate(solutions.theta[m], covariances[m]) if known[m] else None for m in range(M)]
 
 
 def _part(data: ClientData, clients: slice) -> ClientData:

@@ -92,11 +92,11 @@ def clip_radius(rule: str, value: float, distance: Array, weights: Array, bad: A
 
 def geometric_median(pool: Array, weights: Array, least: float, iterations: int) -> Array:
     """Do some iterations of Weiszfeld's from the weighted mean, no distance counting as smaller than `least`."""
-    found = weights @ pool / weights.sum()
+    median = weights @ pool / weights.sum()
     for _ in range(iterations):
-        pull = weights / np.maximum(least, np.linalg.norm(pool - found, axis=1))
-        found = pull @ pool / pull.sum()
-    return np.asarray(found)
+        pull = weights / np.maximum(least, np.linalg.norm(pool - median, axis=1))
+        median = pull @ pool / pull.sum()
+    return np.asarray(median)
 
 
 def pruned_mean(pool: Array, weights: Array, b: int, about_mean: bool) -> Array:
@@ -145,10 +145,10 @@ class RowLoss:
                 residual = self.family.residual(eta, y)
             if self.row_weights is not None:
                 residual = residual * self.row_weights[rows, None]
-            found = residual.T @ X / self.totals[m]
+            gradient = residual.T @ X / self.totals[m]
             if self.ridge is not None:
-                found += (self.ridge * parameters).reshape(found.shape)
-            out[r] = (found if self.metric is None else found @ self.metric.T).ravel()
+                gradient += (self.ridge * parameters).reshape(gradient.shape)
+            out[r] = (gradient if self.metric is None else gradient @ self.metric.T).ravel()
         return out
 
 

@@ -98,10 +98,13 @@ class PointSums:
         """
         if penalty is None:
             return self
-        clients, found = self.clients.penalised(penalty, theta), self.evaluation
+        clients, combined = self.clients.penalised(penalty, theta), self.evaluation
         added = weights.mean() * np.diag(penalty.curvature(theta))
         evaluation = replace(
-            found, gradients=clients.gradient, hessian=found.hessian + added, information=found.information + added
+            combined,
+            gradients=clients.gradient,
+            hessian=combined.hessian + added,
+            information=combined.information + added,
         )
         return replace(self, clients=clients, evaluation=evaluation)
 
@@ -185,13 +188,13 @@ def _joined(parts: list[ClientMoments]) -> ClientMoments:
 
 def client_gradients(data: ClientData, family: Family, theta: Array) -> Array:
     """Return every client's mean gradient at a common theta, (M, P)."""
-    found = np.zeros((data.n_clients, len(theta)))
+    gradients = np.zeros((data.n_clients, len(theta)))
     for batch in batches(data, len(theta)):
         rows = batch.rows
         residual = family.residual(linear_predictor(data, family, theta, rows), data.y[rows])
         scores = batch.cross(scaled(residual, data.weights_of(rows)).reshape(len(residual), -1), data.X[rows])
-        found[batch.clients] += scores.reshape(len(scores), -1)
-    return found / data.totals[:, None]
+        gradients[batch.clients] += scores.reshape(len(scores), -1)
+    return gradients / data.totals[:, None]
 
 
 def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: Array) -> tuple[Array, Array]:
@@ -223,9 +226,9 @@ def plain_scores(data: ClientData, family: Family, thetas: Array) -> tuple[Array
     )
     for pieces in whole_clients(data, thetas.shape[1]):
         at = pieces[0].clients
-        found = moments(data, family, thetas if len(thetas) == 1 else thetas[at], pieces)
-        raw[at], ranks[at] = rao_statistics(found, data.totals[at])
-        dispersions[at] = found.dispersion
+        sums = moments(data, family, thetas if len(thetas) == 1 else thetas[at], pieces)
+        raw[at], ranks[at] = rao_statistics(sums, data.totals[at])
+        dispersions[at] = sums.dispersion
     raw[~data.counted], ranks[~data.counted] = np.inf, thetas.shape[1]
     return raw / _typical_dispersion(data, family, dispersions), ranks
 
@@ -278,10 +281,10 @@ def curvature_matrices(
             rows = piece.rows
             eta, y = own_predictor(data, family, own, piece), data.y[rows]
             if expected:
-                found = family.information(eta)
+                curvature = family.information(eta)
             else:
-                found = family.curvature_bound(eta, y) if bound else family.curvature(eta, y)
-            total = total + weighted_curvature(piece, data.X[rows], found, data.weights_of(rows))
+                curvature = family.curvature_bound(eta, y) if bound else family.curvature(eta, y)
+            total = total + weighted_curvature(piece, data.X[rows], curvature, data.weights_of(rows))
         clients = pieces[0].clients
         yield clients, total / data.totals[clients, None, None]
 
@@ -293,10 +296,10 @@ def rounding_variance(data: ClientData) -> float:
 
 def _mean_squares(data: ClientData) -> Array:
     """Return each client's mean square of the (weighted) responses (M,)."""
-    found = np.zeros(data.n_clients)
+    squares = np.zeros(data.n_clients)
     for batch in batches(data, 1):
-        found[batch.clients] += batch.sums(data.weights_of(batch.rows) * np.square(data.y[batch.rows]))
-    return found / data.sizes
+        squares[batch.clients] += batch.sums(data.weights_of(batch.rows) * np.square(data.y[batch.rows]))
+    return squares / data.sizes
 
 
 def _scale(family: Family, dispersions: Array, data: ClientData, weights: Array, P: int) -> float:

@@ -95,9 +95,9 @@ class GLM:
             return self._plain
         data, family = self.data, self.family
         if (gram := self.gram(metric)) is not None:
-            found: _kernels.Loss = _kernels.GramLoss(*gram, symmetric=metric is None)
+            loss: _kernels.Loss = _kernels.GramLoss(*gram, symmetric=metric is None)
         else:
-            found = _kernels.RowLoss(
+            loss = _kernels.RowLoss(
                 data.X,
                 data.y,
                 data.offsets,
@@ -111,8 +111,8 @@ class GLM:
                 self.ridge,
             )
         if metric is None:
-            self._plain = found
-        return found
+            self._plain = loss
+        return loss
 
     def gram(self, metric: Array | None = None) -> tuple[Array, Array] | None:
         """Return each client's curvature (M, p, padded p) and X'y / n where the loss is quadratic and they pay.
@@ -165,8 +165,8 @@ class GLM:
             eta, weight = linear_predictors(data, self.family, theta[None], rows)[0], share[share != 0.0]
             pool = Batch(slice(0, 1), slice(0, len(weight)), np.array([len(weight)]))
             curvature = self.family.newton_curvature(eta, data.y[rows])
-            found = weighted_curvature(pool, data.X[rows], curvature, weight * data.weights_of(rows))[0]
-            out += np.where(np.isfinite(found), found, 0.0)
+            summed = weighted_curvature(pool, data.X[rows], curvature, weight * data.weights_of(rows))[0]
+            out += np.where(np.isfinite(summed), summed, 0.0)
         return out if self.ridge is None else out + shares.sum() * np.diag(self.ridge)
 
     def newton_curvature(self, theta: Array) -> Iterator[tuple[slice, Array]]:
@@ -275,8 +275,8 @@ class GLM:
     @property
     def constant_coefficients(self) -> list[int]:
         """The places of the constant column's coefficients, one for each output; none without such a column."""
-        found = self.constant_column
-        return [] if found is None else [found[0] + self.p * j for j in range(self.family.outputs)]
+        constant = self.constant_column
+        return [] if constant is None else [constant[0] + self.p * j for j in range(self.family.outputs)]
 
     @cached_property
     def _constant_predictor(self) -> Array:

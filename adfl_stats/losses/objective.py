@@ -77,8 +77,8 @@ def checked_objective(objective: Any) -> Objective:
     return objective
 
 
-def _finite(found: Any, shape: tuple[int, ...], name: str) -> Array:
-    values = np.asarray(found, dtype=np.float64)
+def _finite(given: Any, shape: tuple[int, ...], name: str) -> Array:
+    values = np.asarray(given, dtype=np.float64)
     if values.shape != shape or not np.isfinite(values).all():
         raise ValueError(
             f"{name} has shape {values.shape} and {int((~np.isfinite(values)).sum())} numbers that are not finite; "

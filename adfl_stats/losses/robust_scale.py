@@ -88,7 +88,7 @@ def robust_regression(data: ClientData) -> RobustRegression:
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def _best(sample: _Sample) -> RobustRegression:
-    return min((_concentrated(sample, start) for start in _starts(sample)), key=lambda found: found.scale)
+    return min((_concentrated(sample, start) for start in _starts(sample)), key=lambda fit: fit.scale)
 
 
 def _thinned(data: ClientData) -> _Sample:
@@ -127,9 +127,9 @@ def _concentrated(sample: _Sample, theta: Array) -> RobustRegression:
         nearest[np.argsort(scales, kind="stable")[: len(scales) // 2 + 1]] = True
         theta = _huber_fits(sample.of(nearest).pooled())[0][0]
         scales = sample.scales(sample.y - sample.X @ theta)
-        found, before = RobustRegression(theta, float(np.median(scales))), best.scale
-        best = min(best, found, key=lambda one: one.scale)
-        if not found.scale < (1.0 - SMALL) * before:
+        refit, before = RobustRegression(theta, float(np.median(scales))), best.scale
+        best = min(best, refit, key=lambda one: one.scale)
+        if not refit.scale < (1.0 - SMALL) * before:
             break
     return best
 

@@ -88,7 +88,7 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
     shares = np.stack([problem.steps(column, balance=balance).totals for column in weights.T], axis=1)
     loss, rows = np.zeros(weights.shape), np.zeros(problem.M)
     weight = problem.glm.data.weights_of(slice(0, problem.glm.data.n_rows))
-    theta, found = np.tile(start, (len(lams), 1)), None
+    theta, solutions = np.tile(start, (len(lams), 1)), None
     for fold in range(FOLDS):
         held = _held_out(problem, fold)
         rest = replace(problem.glm.data, row_weights=np.where(held, 0.0, weight))
@@ -96,8 +96,8 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
         training = Problem(glm, problem.topology, "client", problem.threads)
         # One fold's solutions and curvatures are near the next one's. (A coefficient that the next fold's rows do not
         # identify keeps its value, for all lambdas alike.)
-        found = weighted_solutions(training, shares, theta, ROUGH, found)
-        theta = found.theta
+        solutions = weighted_solutions(training, shares, theta, ROUGH, solutions)
+        theta = solutions.theta
         for batch in batches(problem.glm.data, problem.P):
             place = np.flatnonzero(held[batch.rows])
             apart = np.zeros((len(held[batch.rows]), len(lams) + 1))

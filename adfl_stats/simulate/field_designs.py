@@ -172,8 +172,8 @@ def draw(cell: Cell | str, seed: int) -> Draw:
 
     Examples
     --------
-    >>> found = draw("gaussian-tau1-flip", seed=1)
-    >>> found.X.shape, int(found.abnormal.sum()), found.theta0.tolist()
+    >>> data = draw("gaussian-tau1-flip", seed=1)
+    >>> data.X.shape, int(data.abnormal.sum()), data.theta0.tolist()
     ((10000, 5), 20, [0.0, 1.0, 1.0, 0.0, 0.0])
     """
     if isinstance(cell, str):
@@ -232,15 +232,15 @@ def target(cell: Cell) -> Array:
     eta, sd = rows @ theta, np.sqrt(((rows @ factor) ** 2).sum(axis=1))
     nodes, weights = special.roots_hermitenorm(31)
     mean = sum(w * _mean(cell.family, eta + sd * z) for z, w in zip(nodes, weights / weights.sum(), strict=True))
-    found = theta.copy()
+    estimate = theta.copy()
     for _ in range(50):
-        now = rows @ found
+        now = rows @ estimate
         step = linalg.solve((rows.T * _variance(cell.family, now)) @ rows, rows.T @ (mean - _mean(cell.family, now)))
-        found += step
+        estimate += step
         if np.abs(step).max() < 1e-10:
             break
-    found.flags.writeable = False
-    return found
+    estimate.flags.writeable = False
+    return estimate
 
 
 @lru_cache(maxsize=256)

@@ -302,10 +302,10 @@ def run(
     except ImportError:
         raise ImportError("studies need joblib; install it with: pip install 'adfl-stats[study]'") from None
     watched = _bar(len(tasks)) if progress else iter
-    found = Parallel(n_jobs=jobs, return_as="generator")(
+    parts = Parallel(n_jobs=jobs, return_as="generator")(
         delayed(_replicate)(cell, k, chosen, solver, seed) for cell, k in tasks
     )
-    return pd.DataFrame(itertools.chain.from_iterable(watched(found)))
+    return pd.DataFrame(itertools.chain.from_iterable(watched(parts)))
 
 
 def efficiency(draws: pd.DataFrame) -> pd.DataFrame:
@@ -338,11 +338,11 @@ def efficiency(draws: pd.DataFrame) -> pd.DataFrame:
     for values, part in draws.groupby(keys, sort=False, dropna=False):
         ratio = part["oracle_mse"].mean() / part["mse"].mean()
         apart = part["oracle_mse"] / part["oracle_mse"].mean() - part["mse"] / part["mse"].mean()
-        found = {"replicates": len(part), "efficiency": ratio, "se": ratio * apart.std() / np.sqrt(len(part))}
+        line = {"replicates": len(part), "efficiency": ratio, "se": ratio * apart.std() / np.sqrt(len(part))}
         means = ("mse", "oracle_mse", "coverage", "fdr", "power", "converged")
-        found |= {name: part[name].mean() for name in means} | {"any_flag": (part["flags"] > 0).mean()}
-        found["fdr_se"] = part["fdr"].std() / np.sqrt(len(part))
-        rows.append(dict(zip(keys, values, strict=True)) | found)
+        line |= {name: part[name].mean() for name in means} | {"any_flag": (part["flags"] > 0).mean()}
+        line["fdr_se"] = part["fdr"].std() / np.sqrt(len(part))
+        rows.append(dict(zip(keys, values, strict=True)) | line)
     return pd.DataFrame(rows)
 
 
@@ -395,13 +395,13 @@ def _replicate(cell: Cell, k: int, methods: dict[str, Make], solver: str, seed: 
 
 
 def _oracle_error(model: DecentralizedGLM, sim: Simulation) -> float:
-    found = pooled_estimate(model.data, model.family, ~sim.abnormal, np.zeros(len(sim.theta0)))
-    if found is None:
+    estimate = pooled_estimate(model.data, model.family, ~sim.abnormal, np.zeros(len(sim.theta0)))
+    if estimate is None:
         raise ValueError(
             f"the {int((~sim.abnormal).sum())} normal clients' rows do not determine all {len(sim.theta0)} "
             "coefficients, so that there is no oracle; give more rows n or clients M, or fewer covariates p"
         )
-    return float(np.sum((found.params - sim.theta0) ** 2))
+    return float(np.sum((estimate.params - sim.theta0) ** 2))
 
 
 def _measured(res: Results, sim: Simulation) -> Row:
