@@ -35,7 +35,7 @@ from adfl_stats.errors import ConvergenceWarning, DivergenceError
 __all__ = ["Plan", "Run", "iterate", "safe_step"]
 
 
-# A move this many times the first one is divergence. Ours: far above the transient growth of stable runs.
+# A move this many times the first one is divergence. Ours.
 BLOW_UP = 1e4
 # Rounds of a run in phases without `rounds`. Ours: a hundred at each of three steps.
 PHASED_ROUNDS = 300

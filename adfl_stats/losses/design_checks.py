@@ -26,8 +26,8 @@ from adfl_stats.losses.families import Family
 __all__ = ["Extremes", "Survey", "check_design", "separated_clients", "survey", "warn_of_clients", "warn_of_copies"]
 
 
-# Multiply-adds and entries of X in the search for separated clients. Ours: about two seconds; large clients are rarely
-# separated.
+# The most multiply-adds, and entries of X of a client, in the search for separated clients. Ours: of the order of
+# seconds; large clients are rarely separated.
 SEARCH_BUDGET = 5e9
 SEARCH_ENTRIES = 1_000_000
 # Numbers whose squares overflow, and numbers that overflow relative to the others'. Ours: half and a fifth of the

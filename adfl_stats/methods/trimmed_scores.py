@@ -28,7 +28,8 @@ FIRST_STEPS, LAST_STEPS, BEST = 3, 20, 3
 # Rows per parameter that a random set has at least. Ours: with fewer, maximum likelihood is far off or infinite
 # (Peduzzi et al. 1996 ask for ten events per variable).
 ROWS = 10
-# Relative tolerance of solutions between concentration steps. Ours: a set of clients depends on it only at ties.
+# Relative tolerance of solutions between concentration steps. Ours: the next set depends on it only near
+# ties.
 ROUGH = 1e-4
 
 
