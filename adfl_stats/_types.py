@@ -1,16 +1,48 @@
-"""The array types of the package."""
+"""The types of the package: arrays, and what users may pass."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Array", "Indices", "Ints", "Mask"]
+if TYPE_CHECKING:
+    from statsmodels.genmod import families
+    from statsmodels.robust import norms
+
+    from adfl_stats.inference.objective_results import ObjectiveResults
+    from adfl_stats.inference.results import Results
+    from adfl_stats.losses.families import Family, Huber
+    from adfl_stats.methods import Method
+
+__all__ = [
+    "Array",
+    "ClientSet",
+    "ClientWeights",
+    "FamilyLike",
+    "Indices",
+    "InitialEstimates",
+    "Ints",
+    "Mask",
+    "NumbersByName",
+]
 
 Array: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 # What scipy's sparse matrices index with: int32 or int64.
 Indices: TypeAlias = NDArray[np.signedinteger]
+
+# Clients by label, index or mask; see `_client_sets.abnormal_mask`.
+ClientSet: TypeAlias = Hashable | Iterable[Hashable] | Mapping[Hashable, bool] | ArrayLike | pd.Series
+# One number for each client: in the order of the data, or by label.
+ClientWeights: TypeAlias = ArrayLike | pd.Series | Mapping[Hashable, float]
+# One number for all coefficients, one for each in their order, or by name.
+NumbersByName: TypeAlias = ArrayLike | pd.Series | Mapping[str, float]
+# Where rounds begin: an estimate for all clients or one each, another fit, or a method to run first.
+InitialEstimates: TypeAlias = "ArrayLike | pd.Series | pd.DataFrame | Results | ObjectiveResults | Method"
+# A name, a composed family, or an instance of statsmodels.
+FamilyLike: TypeAlias = "str | Family | Huber | families.Family | norms.HuberT"

@@ -96,6 +96,11 @@ class DecentralizedModel:
             Handed to ``objective.gradients``.
         attack : Attack, optional
             Clients that lie to the others, from `attacks`.
+
+        Returns
+        -------
+        ObjectiveResults
+            Estimates; standard errors by client where the objective has curvatures.
         """
         method = DFL() if method is None else method
         if not isinstance(method, Method):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,11 @@ from adfl_stats.inference.client_record import ClientRecord
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.trust.weights import trusted_by
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from adfl_stats.inference.results import Results
+
 __all__ = ["METHODS", "Screening", "screen", "screen_fit", "verdicts"]
 
 
@@ -36,19 +41,30 @@ NEXT_SHOWN, MOST_SHOWN = 5, 60
 
 @dataclass(frozen=True, eq=False)
 class Screening:
-    """The verdict on every client; made by `screen`.
+    """Tests of all clients and the flags they give; made by `screen`.
 
-    Attributes
+    Parameters
     ----------
     q : float
         The false discovery rate that the flags allow.
     method : {"score", "mirror"}
         What the flags go by.
     clients : ClientRecord
-        The model that the clients were held against: noise levels, spread, tails.
+        The null model of the tests: noise levels, spread, tails.
     shifts : DataFrame
         How each coefficient would move if the client were left out (clients x coefficients): one Newton
         step from the estimate, exact in the Gaussian model. Clients without weight move nothing.
+    _table : DataFrame
+        What `to_frame` returns.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=5)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> found = ad.screen(ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit())
+    >>> found.q, found.method, set(found.flagged) >= set(sim.abnormal_labels)
+    (0.1, 'score', True)
     """
 
     q: float
@@ -65,16 +81,30 @@ class Screening:
     def to_frame(self) -> pd.DataFrame:
         """Return one row per client, in the order of the data.
 
-        n : rows; statistic, df : the score statistic and its mean under the model; p_value : of it;
-        adjusted : the smallest false discovery rate at which Benjamini and Hochberg's rule would flag the
-        client; mirror : the split-sample statistic, about symmetric around zero under the model; flagged;
-        weight : omega_m of the fit; verdict : how the fit reads the client (see `Results.clients`); shift : the
-        largest move of a coefficient, in standard errors, if the client were left out.
+        Returns
+        -------
+        DataFrame
+            n : rows; statistic, df : the score statistic and its mean under the model; p_value : of it;
+            adjusted : the smallest false discovery rate at which Benjamini and Hochberg's rule would flag the
+            client; mirror : the split-sample statistic, about symmetric around zero under the model; flagged;
+            weight : omega_m of the fit; verdict : how the model of clients classifies it (see `Results.clients`);
+            shift : the largest move of a coefficient, in standard errors, if the client were left out.
         """
         return self._table.copy()
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the clients one above the other: their statistics, where these usually lie, and the flags."""
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw every client's statistic, its usual range under the model, and the flags.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure if not given.
+
+        Returns
+        -------
+        matplotlib axes
+            The axes.
+        """
         from adfl_stats.report.plots import screening
 
         return screening(self, ax)
@@ -125,7 +155,7 @@ class Screening:
         return notes
 
 
-def screen(res: Any, q: float = LEVEL, *, method: str = "score") -> Screening:
+def screen(res: Results, q: float = LEVEL, *, method: str = "score") -> Screening:
     """Say which clients of a fit are abnormal, with at most a share `q` of false flags on average.
 
     Parameters
@@ -141,6 +171,11 @@ def screen(res: Any, q: float = LEVEL, *, method: str = "score") -> Screening:
         but symmetry: with W_m the product of the scores of two halves of the client's rows, flag W_m >= L
         for the smallest L with (1 + #{W <= -L}) / #{W >= L} <= q. It flags nobody where fewer than 1 / q
         clients are abnormal, and wants rows in an order that means nothing, or halves alike.
+
+    Returns
+    -------
+    Screening
+        Flags, statistics and p-values of all clients.
 
     Examples
     --------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,10 +26,18 @@ NETWORK, DATA = "network", "data"
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Advice(Report):
-    """A report with the step and rounds that it recommends.
+    """A report with the step and rounds that it recommends; made by `DecentralizedGLM.advise`.
 
-    Attributes
+    Parameters
     ----------
+    title : str
+        As in `Report`, like the three that follow.
+    checks : tuple of Check
+        Bias, safe step, imbalance, and the rate of agreement.
+    advice : tuple of str
+        What to do.
+    tables : mapping of str to DataFrame
+        What each repair would change.
     step : float
         The largest step whose bias is below its share of the tolerance, and that is safe; NaN if none is.
     rounds : float
@@ -43,6 +50,16 @@ class Advice(Report):
     bottleneck : {"network", "data"}
         What is slower at this step: the clients' agreement (1 - |lambda_2(W)|) or their common descent
         (step times the smallest curvature).
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3))
+    >>> advice = model.advise()
+    >>> advice.step < 1.0, advice.bias <= 0.05, advice["imbalance"].status
+    (True, True, 'holds')
     """
 
     step: float
@@ -52,7 +69,7 @@ class Advice(Report):
     bottleneck: str
 
 
-def advisable(method: Any) -> Method:
+def advisable(method: Method | None) -> Method:
     """Return a method of means and gradient steps, by default ``DFL()``; others are refused."""
     method = DFL() if method is None else method
     if not (isinstance(method, Method) and method.has_limit):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from adfl_stats._types import ClientSet, NumbersByName
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.theory.checks import Report
@@ -15,7 +14,12 @@ from adfl_stats.theory.theorems import corollary1, proposition1, theorem1, theor
 __all__ = ["audit"]
 
 
-def audit(fit: FitRecord, data: ClientData | None = None, abnormal: Any = None, theta0: Any = None) -> Report:
+def audit(
+    fit: FitRecord,
+    data: ClientData | None = None,
+    abnormal: ClientSet | None = None,
+    theta0: NumbersByName | None = None,
+) -> Report:
     """Return Conditions 1 to 7, Theorems 1 to 3, Proposition 1 and Corollary 1 as a report.
 
     Parameters

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from adfl_stats._client_sets import abnormal_mask
-from adfl_stats._types import Array, Mask
+from adfl_stats._types import Array, ClientSet, Mask, NumbersByName
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.inference.record import FitRecord
@@ -30,7 +30,7 @@ LEVEL = 0.95
 class Constants:
     """Plug-in values of the constants in sections 3 and 4 of the paper.
 
-    Attributes
+    Parameters
     ----------
     M, P : int
         Clients and coefficients.
@@ -90,6 +90,16 @@ class Constants:
         distance from their mean (Condition 7); largest distance from the estimate (delta_0 of Theorem 2).
     consensus : float
         M^-1/2 ||theta* - I* theta-bar||: the clients' root mean square distance from their mean.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3))
+    >>> constants = ad.theory.Constants.of(model.fit().record)
+    >>> constants.M, constants.P, constants.varrho
+    (10, 2, 0.0)
     """
 
     M: int
@@ -162,7 +172,13 @@ class Constants:
         return math.hypot(math.sqrt(self.variance), self.pooled_bias)
 
     @classmethod
-    def of(cls, fit: FitRecord, data: ClientData | None = None, abnormal: Any = None, theta0: Any = None) -> Constants:
+    def of(
+        cls,
+        fit: FitRecord,
+        data: ClientData | None = None,
+        abnormal: ClientSet | None = None,
+        theta0: NumbersByName | None = None,
+    ) -> Constants:
         """Estimate the constants.
 
         Parameters
@@ -171,8 +187,15 @@ class Constants:
             What `Results` hold.
         data : ClientData, optional
             With it flat_m at a given `theta0` is exact; else it is linearised at the estimate.
-        abnormal, theta0
-            As in `Results.check`.
+        abnormal : labels, indices or boolean mask, optional
+            The set A, as in `Results.check`.
+        theta0 : array (P,), or Series or dict by name, optional
+            The true parameter, as in `Results.check`.
+
+        Returns
+        -------
+        Constants
+            The plug-in values.
         """
         network = one_network(fit.network, "the check of a fit against the paper's theory")
         found, params, M = fit.evaluation, fit.theta.mean(axis=0), len(fit.labels)

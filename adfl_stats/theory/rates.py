@@ -34,7 +34,7 @@ SHOWN, MOST_ROUNDS, POINTS = 1e-6, 3000, 150
 class Rates:
     """Contraction factors per round, and the error that rounds cannot remove.
 
-    Attributes
+    Parameters
     ----------
     step : float
         The learning rate of the fit's last rounds.
@@ -70,6 +70,16 @@ class Rates:
         (alpha + SE(W)) / {(1 - rho)(1 - varrho) lambda_min} of Proposition 1, whose constant is open.
     distances : DataFrame
         M^-1/2 times the distance of the stacked clients from their limit, by round, from the start.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3))
+    >>> rates = model.rates(model.fit(ad.DFL(), step=0.1, rounds=100))
+    >>> rates.exact < rates.bound < 1.0
+    True
     """
 
     step: float
@@ -97,6 +107,11 @@ class Rates:
         by : {"exact", "fitted", "bound"}
             Which factor to go by; "fitted" counts rounds at `fitted_step`. Infinite where the factor is 1 or
             more, NaN where it is unknown.
+
+        Returns
+        -------
+        float
+            The rounds.
         """
         accuracy = in_interval(accuracy, "accuracy", 0.0, 1.0, open_low=True, open_high=True)
         factor = float(getattr(self, one_of(by, "by", ("exact", "fitted", "bound"))))
@@ -105,7 +120,13 @@ class Rates:
         return float(math.ceil(math.log(accuracy) / math.log(factor))) if factor > 0.0 else 1.0
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per factor: value, rounds to a thousandth, its place in the paper, a note."""
+        """Return the three factors.
+
+        Returns
+        -------
+        DataFrame
+            One row per factor: value, rounds to a thousandth, its place in the paper, a note.
+        """
         rows = {
             "exact": (self.exact, "equation (4.1), linearised", self.trouble),
             "fitted": (self.fitted, "", self.fitted_note),
