@@ -20,11 +20,14 @@ from adfl_stats.trust.summaries import Summaries
 __all__ = ["ClientEffects", "ClientRecord", "client_effects", "record_clients"]
 
 
-# Fewer normal clients do not show what they vary like; degrees of freedom, beyond 4, that their tails may have at most.
-# Tails heavier than kurtosis says are believed where the log-likelihood gains half the 95 % point of chi-square.
-LEAST_CLIENTS, BELIEVABLE = 20, 1.92
+# The empirical null (Efron, 2004) needs this many normal clients. Ours: the median of fewer is too variable.
+LEAST_CLIENTS = 20
+# Gain in log-likelihood that heavier tails need: half the .95 quantile of chi-square with one df (likelihood ratio
+# test).
+BELIEVABLE = 1.92
+# Degrees of freedom, beyond 4, that are tried for the tails. Ours: a geometric grid.
 TAILS = (np.inf, 200.0, 100.0, 50.0, 25.0, 12.0, 6.0, 3.0)
-# A client is noisy if its residual variance is so many times the typical one, and beyond chance in any of M clients.
+# A noisy client has at least this residual variance over the typical one (ours), and a Bonferroni test at this level.
 NOISY, FAMILY_LEVEL = 2.0, 0.05
 
 

@@ -34,6 +34,7 @@ __all__ = ["METHODS", "Screening", "screen", "screen_fit", "verdicts"]
 
 
 METHODS = ("score", "mirror")
+# The default false discovery rate. Ours: the level that `benchmarks/real_clients.py` checks.
 LEVEL = 0.1
 # A printed table has the flagged clients and the next few, up to so many rows.
 NEXT_SHOWN, MOST_SHOWN = 5, 60

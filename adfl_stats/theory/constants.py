@@ -22,7 +22,7 @@ from adfl_stats.theory.truth import true_parameter
 __all__ = ["Constants"]
 
 
-# A client that follows the model has a score statistic beyond this quantile with probability .05.
+# Quantile of the score test that Condition 6 is judged by. Ours: the usual level of a test.
 LEVEL = 0.95
 
 

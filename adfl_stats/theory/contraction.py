@@ -13,9 +13,9 @@ from adfl_stats.theory.linearised import Linearised
 
 __all__ = ["Factor", "spectral_radius"]
 
-# Up to this many unknowns all eigenvalues are computed, in about two seconds. (These two are ours.)
+# Ours: up to this many unknowns all eigenvalues are computed, in about two seconds.
 DENSE = 1000
-# Residuals, in units of one minus the factor, above which a value is called an estimate.
+# Ours: residuals, in units of one minus the factor, above which a value is called an estimate.
 RESOLVED = 1e-4
 
 

@@ -20,9 +20,9 @@ __all__ = ["attempted", "condition_5_advice", "repair_advice", "repair_table"]
 AS_IS, STEPS = "as is", "balanced steps"
 COLUMNS = ["rho", "SE(W)", "second eigenvalue modulus", "edges", "note"]
 UNRESOLVED = "rho at least"
-# Gains below this are rounding, or the error of rough eigenvalues.
+# Ours: smaller gains are rounding, or the error of rough eigenvalues.
 GAIN = 1e-3
-# A rho below this is zero up to rounding.
+# Ours: a rho below this is zero up to rounding.
 NOTHING = 1e-12
 
 

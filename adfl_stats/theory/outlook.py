@@ -19,7 +19,8 @@ from adfl_stats.theory.rates import plain_solution
 __all__ = ["BIAS_SHARE", "ROUNDS_SHARE", "Outlook", "outlook"]
 
 
-# How the tolerance is shared between the step's bias, which no round removes, and what rounds leave.
+# Shares of the tolerance for the step's bias, which no round removes, and for what rounds leave. Ours: rounds grow with
+# one over the step, but with the logarithm of the second share only.
 BIAS_SHARE, ROUNDS_SHARE = 0.8, 0.2
 
 

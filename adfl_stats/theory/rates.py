@@ -26,7 +26,8 @@ from adfl_stats.theory.trace_rate import observed_factor
 __all__ = ["Rates", "rates_of"]
 
 
-# Distances to the limit are followed until this share of the first is left, over at most so many rounds.
+# Distances are computed until this share of the first is left, over at most so many rounds, at so many points. Ours:
+# for the plot.
 SHOWN, MOST_ROUNDS, POINTS = 1e-6, 3000, 150
 
 

@@ -13,7 +13,7 @@ from adfl_stats.inference.record import FitRecord
 
 __all__ = ["Observed", "observed_factor"]
 
-# Rounds that a phase of constant step must span, so that its slope is more than the first mode's.
+# Ours: least rounds of a phase of constant step; in fewer, fast modes still dominate its slope.
 LEAST_SPAN = 10
 
 

@@ -15,8 +15,9 @@ from adfl_stats.trust.selection import minority_price
 
 __all__ = ["detectable_shift"]
 
-# Standard deviations that the integration reaches beyond the two centres, and its points.
+# Range of the integration beyond the two centres, in standard deviations, and its points. Ours.
 REACH, POINTS = 8.0, 4001
+# Shifts are searched up to this many standard deviations; beyond, the share is never found. Ours.
 LARGEST = 50.0
 
 

@@ -20,9 +20,9 @@ from adfl_stats.trust.summaries import Summaries, has_known_dispersion
 __all__ = ["resampled_scores"]
 
 
-# More rows than this are not resampled; nor is there a need, for scores of so many rows are nearly normal.
+# Above this many rows there is no bootstrap. Ours: bounds the time; scores of so many rows are close to normal.
 MOST_ROWS = 2_000_000
-# Residuals to draw from.
+# Most residuals to draw from. Ours: bounds the memory.
 POOL = 200_000
 
 

@@ -21,11 +21,11 @@ __all__ = [
 
 
 MEASURES = ("norm", "score")
-# A client with less than this share of the largest weight counts as down-weighted.
+# A client with less than this share of the largest weight is down-weighted. Ours: a tenth of a full weight.
 TRUST = 0.1
-# A client that follows the model has a score statistic beyond this quantile with probability .05.
+# Quantile of chi-square below which ``measure="score"`` gives no suspicion. Ours: the usual level of a test.
 LEVEL = 0.95
-# Two sets of flags disagree where they differ about more than this share of the clients.
+# Two sets of flags disagree where they differ about more than this share of the clients. Ours: for a note only.
 DISAGREEMENT = 0.05
 # Suspicion and score of a client whose numbers overflow: finite, so that zero times it is zero.
 LARGEST = 1e150
