@@ -54,7 +54,7 @@ class DecentralizedGLM:
         ``networks.schedule`` or ``networks.dropout``, changes with the round: fits on it run rounds.
     family : str, statsmodels family instance, Family or Huber
         "gaussian", "binomial", "poisson", "gamma", "inversegaussian", "negativebinomial", "multinomial" or "huber",
-        which is ``Huber()``: linear regression that gross rows inside good clients cannot spoil. Other links, and the
+        which is ``Huber()``: linear regression robust to outlying rows inside good clients. Other links, and the
         Tweedie family, by `adfl_stats.family` or as statsmodels instances.
     weighting : {"sample", "client", "random-effects"}
         Whether clients count by their rows (the limit of DFL is then the pooled estimate), once each, or, between the
@@ -131,7 +131,7 @@ class DecentralizedGLM:
         if len(unheard):
             warnings.warn(
                 f"the data of {len(unheard)} client(s) never reach the network, as nobody in its core hears them: "
-                f"{listing(unheard)}. No step can cure that; let somebody listen to them",
+                f"{listing(unheard)}. No step changes that; let a client in the core listen to them",
                 NetworkWarning,
                 stacklevel=3,
             )
@@ -290,7 +290,7 @@ class DecentralizedGLM:
             they differ, weights and flags allow for it, and standard errors are by client (``res.cov_type`` is "CR2").
             See ``res.heterogeneity()``.
         attack : Attack, optional
-            Clients that lie to the others, from `attacks`: a stress test, outside aDFL's theory.
+            Clients that send false messages, from `attacks`: a stress test, outside aDFL's theory.
         keep_data : bool
             Let the results hold the data (``res.data``) and the model for good, in pickles the data too. Otherwise
             they hold the model (``res.model``) only until all of inference was computed, which is done when it is
@@ -334,9 +334,11 @@ class DecentralizedGLM:
         if attack is not None and (isinstance(attack, type) or not isinstance(attack, Attack)):
             raise TypeError(f"attack is {attack!r}; pass an attack such as ad.attacks.SignFlip(clients=['a', 'b'])")
         if attack is not None and solver == "limit":
-            raise ValueError("attack was given with solver='limit'; lies are told in rounds, use solver='rounds'")
+            raise ValueError(
+                "attack was given with solver='limit'; attacks change the messages of rounds, use solver='rounds'"
+            )
         if solver == "limit":
-            one_network(self.network, "solver='limit', which solves for where rounds come to rest,")
+            one_network(self.network, "solver='limit', which solves for the limit of the rounds,")
         changes = isinstance(self.network, NetworkSchedule)
         in_rounds = changes or any(value is not None for value in (rounds, max_rounds, attack))
         automatic = isinstance(step, str) and step == "auto"
@@ -397,7 +399,7 @@ class DecentralizedGLM:
             return rates_of(self._problem(network, data), res.record)
 
     def advise(self, tolerance: float = 0.05, method: Method | None = None) -> Advice:
-        """Recommend a step and a number of rounds, and say what holds them up and what a repair would save.
+        """Recommend a step and a number of rounds, with the bottleneck and the effect of repairs.
 
         Nothing is run: the limit of the iteration is solved for directly, at one step after another.
 

@@ -103,13 +103,13 @@ class ClientRecord:
 
 @dataclass(frozen=True, eq=False)
 class ClientEffects:
-    """Where each client stands.
+    """Deviations of the clients from the estimate.
 
     Attributes
     ----------
     deviations, errors : ndarray (M, P)
         One scoring step from the estimate to the client's own, and its standard errors (sampling alone); NaN where the
-        client does not know all coefficients.
+        client does not identify all coefficients.
     effects, effect_errors : ndarray (M, P)
         The deviations shrunk by T (empirical Bayes), and their standard errors; zero where clients do not differ.
     """
@@ -143,7 +143,7 @@ def record_clients(
     summaries, null = model.summaries, model.null
     M, P = summaries.scores.shape
     heard = summaries.ranks > 0
-    # A client without information says nothing, unless it is one whose numbers overflow.
+    # A client without information has p-value one, unless its numbers overflow.
     silent = ~heard & (model.probabilities[:, 0] > 0.5)
     statistics, ranks = _statistics(
         model, totals / (M * rows) if smooth else np.zeros(M), rows[:, None, None] * information
@@ -174,7 +174,7 @@ def record_clients(
 
 
 def client_effects(model: ClientModel) -> ClientEffects:
-    """Return how far each client is from the estimate, on its own and as the others help to see it."""
+    """Return the clients' deviations from the estimate, raw and shrunk (empirical Bayes)."""
     summaries = model.summaries
     M, P = summaries.scores.shape
     heard, full = summaries.ranks > 0, summaries.ranks == P

@@ -21,7 +21,7 @@ Hypotheses: TypeAlias = str | ArrayLike | tuple[ArrayLike, ArrayLike]
 
 
 class _View(LikelihoodModelResults):
-    """A statsmodels results object that knows only names, estimates, and how to judge contrasts of them.
+    """A statsmodels results object with names, estimates, and the covariance of contrasts only.
 
     statsmodels reads the hypotheses and then asks for their covariance; the contrasts are kept from there, as degrees
     of freedom depend on them.

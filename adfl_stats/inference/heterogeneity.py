@@ -136,7 +136,7 @@ class Heterogeneity:
         return [
             f"Cochran's Q = {self.statistic:.1f} on {self.df:.0f} df, p = {self.p_value:.2g}; "
             f"I^2 = {self.i_squared:.0%}.",
-            f"Each tau is from the {self.n_clients} normal clients that know all coefficients.",
+            f"Each tau is from the {self.n_clients} normal clients whose rows identify all coefficients.",
             f"The fit allows for a spread of kind: {self.kind}.",
         ]
 

@@ -1,4 +1,4 @@
-"""The fit beside what knowing the abnormal clients would have given, and beside not caring at all."""
+"""The fit compared with the oracle, the pooled and the local estimates."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class OracleComparison:
 
 
 def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: ClientSet) -> OracleComparison:
-    """Set a fit beside the oracle; see `Results.oracle`."""
+    """Compare a fit with the oracle; see `Results.oracle`."""
     data = _checked(fit, data)
     if fit.set_aside.any() and data.set_aside is None:
         # Numbers that overflow count for no estimate.
@@ -185,7 +185,7 @@ def _checked(fit: FitRecord, data: ClientData | None) -> ClientData:
     return data
 
 
-_TITLE = "This fit beside the oracle"
+_TITLE = "This fit compared with the oracle"
 _NAMES = {
     "fit": "this fit",
     "clients": "its clients, each",

@@ -74,7 +74,7 @@ class Results(Estimates):
 
     @property
     def model(self) -> DecentralizedGLM | None:
-        """The model that was fitted; None once it was let go.
+        """The model that was fitted; None once it was dropped.
 
         With ``keep_data=True`` that is at `remove_data`, otherwise when the last part of inference was computed.
         """

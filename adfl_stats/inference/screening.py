@@ -1,7 +1,7 @@
 """Which clients do not fit the majority: score tests of all clients, and control of false discoveries.
 
 The statistic of client m is s_m' Var(s_m)^+ s_m, Rao's score statistic of its gradient at the estimate. The variance,
-and the F distribution that the statistic is held against, are those of the fit's model of clients (`trust`): the
+and the F distribution of the statistic, are those of the fit's model of clients (`trust`): the
 client's noise level, the spread between clients, heavy tails, and what the client's own rows did to the estimate. The
 weights of the fit come from the same model. They answer another question: a weight is the probability of being normal
 given all clients at once, where a coherent minority is seen although no single member of it is; a flag is a test of
@@ -136,11 +136,11 @@ class Screening:
         held = f"dispersion {self.clients.dispersion:.4g} and excess kurtosis {self.clients.kurtosis:.2f}"
         held += ", and the spread between clients" if self.clients.differ else ""
         return [
-            f"Held against {held}.",
-            "A flag says that a client does not fit the majority, and no more.",
+            f"Null distribution with {held}.",
+            "A flag means that a client does not fit the majority, not that its data are corrupt.",
             "A flag tests one client; a weight is its probability of being normal given all of them.",
             *self._disagreements,
-            "Flags are about the estimate at hand; where the fit is not robust they mislead.",
+            "Flags are valid at a robust estimate only.",
         ]
 
     @property
@@ -157,13 +157,13 @@ class Screening:
 
 
 def screen(res: Results, q: float = LEVEL, *, method: str = "score") -> Screening:
-    """Say which clients of a fit are abnormal, with at most a share `q` of false flags on average.
+    """Flag abnormal clients of a fit, with at most a share `q` of false flags on average.
 
     Parameters
     ----------
     res : Results
-        A robust fit. At an estimate that the abnormal clients have bent (as plain DFL's is), the gradients
-        of normal clients are not zero in the mean either, and flags mean nothing.
+        A robust fit. At an estimate that is biased by the abnormal clients (as plain DFL's is), the gradients
+        of normal clients are not zero in the mean either, and flags are not valid (masking and swamping).
     q : float
         False discovery rate: the expected share of normal clients among the flagged ones.
     method : {"score", "mirror"}
@@ -171,7 +171,7 @@ def screen(res: Results, q: float = LEVEL, *, method: str = "score") -> Screenin
         split-sample rule of ByMI (Qian, Wang, Ren and Zou, 2024), which needs no reference distribution
         but symmetry: with W_m the product of the scores of two halves of the client's rows, flag W_m >= L
         for the smallest L with (1 + #{W <= -L}) / #{W >= L} <= q. It flags nobody where fewer than 1 / q
-        clients are abnormal, and wants rows in an order that means nothing, or halves alike.
+        clients are abnormal, and needs rows in an order without meaning.
 
     Returns
     -------

@@ -74,7 +74,9 @@ class ADFL(Method):
         Suspicion: the norm of the client's gradient, as in the paper; or by how much the square root of
         Rao's score statistic n_m g' I_m^+ g / phi exceeds that of its chi-square 95 % point, and zero
         below, which allows for the clients' sizes and covariates and leaves ordinary clients their full
-        weight. None takes "norm" with a single number for `lam`, else "score".
+        weight. This statistic has one dispersion for all clients; flags, p-values and `screen` use the score test
+        of the model of clients, with its calibrated null distribution, so that the two may differ about a client.
+        None takes "norm" with a single number for `lam`, else "score".
     equalise : bool or None
         Whether a last stage takes its weights from the model of clients. None does so unless `lam` is a single
         number.

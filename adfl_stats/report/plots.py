@@ -1,4 +1,4 @@
-"""Pictures; each takes `ax`, draws there or on a new figure, and returns the axes."""
+"""Plots; each takes `ax`, draws there or on a new figure, and returns the axes."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def network(net: Network, ax: Axes | None = None) -> Axes:
 
     Edges that go both ways are lines; those that go one way taper from the sender to the receiver. Circles
     are drawn as such, and everything else if networkx is not there; other networks have a spring layout.
-    Colour is influence over its mean; hollow red marks clients whose data leave no trace, as nobody hears them.
+    Colour is influence over its mean; hollow red marks clients with influence zero.
 
     Parameters
     ----------
@@ -330,7 +330,7 @@ def spectrum(net: Network, ax: Axes | None = None) -> Axes:
 def rates(rates: Rates, ax: Axes | None = None) -> Axes:
     """Draw the clients' distance from their limit by round, beside the exact and fitted factors and the paper's bound.
 
-    The lines of the factors end where the distances end; they run along them once faster modes have died out. The
+    The lines of the factors end where the distances end; they agree with them once faster modes have decayed. The
     factor fitted to the fit's own trace is drawn where it was seen at the same step. The bound starts where the
     distances start, and its constant is open.
 
@@ -376,7 +376,7 @@ def rates(rates: Rates, ax: Axes | None = None) -> Axes:
 
 
 def screening(screened: Screening, ax: Axes | None = None) -> Axes:
-    """Draw the clients one above the other, the most suspicious on top.
+    """Plot the clients' statistics, the largest on top.
 
     A point is the client's score statistic over its mean under the model, on a log scale; the grey line
     behind it is where 95 % of clients that follow the model have theirs. With the mirror statistic, the points

@@ -1,4 +1,4 @@
-"""Which step, how many rounds, what holds them up, and what a repair would save."""
+"""Advice on step and rounds, the bottleneck, and the effect of repairs."""
 
 from __future__ import annotations
 
@@ -191,14 +191,14 @@ def _checks(problem: Problem, here: Outlook, tolerance: float) -> tuple[Check, .
 
 def _sentences(here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator[str]:
     if not math.isfinite(here.step):
-        yield "No step was found whose bias is small enough; see the repairs, or allow a larger tolerance."
+        yield "No step has a bias within the tolerance; see the repairs, or allow a larger tolerance."
     else:
         yield (
             f"Use step={here.step:.3g} and rounds={here.rounds:.0f}: the fit then ends within {tolerance:g} standard "
             f"errors of what the network solves."
         )
         if here.step < 0.5 * here.safe:
-            yield f"Stability alone would allow steps up to {here.safe:.3g}; the bias forbids them. " + (
+            yield f"Stability alone would allow steps up to {here.safe:.3g}; their bias is above the tolerance. " + (
                 "Most of it is each client's own last gradient step, which no network removes: cut the step towards "
                 "the end, as fit() without a step does."
                 if here.own > 0.5 * here.bias
@@ -251,7 +251,7 @@ def _cheapest(here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator[
     best = others["exchanges"].dropna().sort_values()
     if unbalanced and len(best):
         yield (
-            f"Of the changes that cure the imbalance, {best.index[0]} needs the fewest exchanges with neighbours, "
+            f"Of the changes that remove the imbalance, {best.index[0]} needs the fewest exchanges with neighbours, "
             f"about {best.iloc[0]:.0f}; as it is, {here.rounds:.0f} lead to the estimate of an unbalanced network."
         )
     elif not unbalanced and best.iloc[0] < 0.9 * here.rounds:
@@ -259,7 +259,7 @@ def _cheapest(here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator[
 
 
 def _no_consensus(groups: int) -> Advice:
-    check = Check("closed groups", "Condition 5", float(groups), "1", FAILS, "They never hear of one another.")
+    check = Check("closed groups", "Condition 5", float(groups), "1", FAILS, "No messages pass between them.")
     words = f"The network falls into {groups} groups: no step makes them agree. Add an edge between them, or fit apart."
     return Advice(
         title="Advice on step and rounds",
@@ -276,4 +276,6 @@ def _no_consensus(groups: int) -> Advice:
 def _cures(table: pd.DataFrame, tolerance: float) -> str:
     """Return which repairs remove the imbalance, as the table shows."""
     found = [str(name) for name in table.index[1:] if float(table["imbalance"][name]) <= tolerance]
-    return f"{' or '.join(found)} would cure that" if found else "no repair here cures that: some clients are not heard"
+    if not found:
+        return "no repair in the table removes that"
+    return f"{' or '.join(found)} would remove that"

@@ -1,4 +1,4 @@
-"""The whole theory of the paper held against one fit."""
+"""All conditions and theorems of the paper with the values of one fit."""
 
 from __future__ import annotations
 

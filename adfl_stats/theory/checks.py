@@ -1,7 +1,7 @@
-"""Checks and reports: what the paper demands or promises, its value here, and whether it holds.
+"""Checks and reports: a condition or bound of the paper, its value here, and whether it holds.
 
 A check has one of four words. ``holds`` and ``fails`` are for what can be decided; ``indicative`` for
-statements of order, whose constants the theory leaves open; ``unknown`` for what the data cannot show.
+statements of order, whose constants the theory leaves open; ``unknown`` for what the data cannot decide.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Check:
     status : {"holds", "fails", "indicative", "unknown"}
         The verdict.
     note : str
-        What it means, in plain words.
+        What it means.
 
     Examples
     --------

@@ -82,7 +82,8 @@ class Constants:
     variance : float
         Trace of the sandwich covariance of this fit, for V in Theorem 1.
     pooled_bias : float
-        varrho ||Omega^-1 flat_A||, by the clients' rows: how far the abnormal ones pull the whole-sample estimator.
+        varrho ||Omega^-1 flat_A||, by the clients' rows: the bias that the abnormal ones give the whole-sample
+        estimator.
     oracle_distance : float
         ||theta_A - theta_0||: the estimate in the place of the oracle theta_A, or the root of `variance`.
     start_distance, start_spread, start_reach : float
@@ -255,7 +256,7 @@ class Constants:
 
 
 def _degenerate(fit: FitRecord) -> Mask:
-    """Return the clients that know nothing of some direction; the units of the columns do not matter."""
+    """Return the rank-deficient clients; the units of the columns do not matter."""
     return fit.regularity.ranks < len(fit.names)
 
 
@@ -263,7 +264,7 @@ def _lambda_min(fit: FitRecord) -> float:
     """Return the smallest curvature of any client; what rounding may have made counts as zero."""
     found = fit.regularity
     lost = found.least_curvature <= np.finfo(np.float64).eps * len(fit.names) * found.most_curvature
-    # A client whose numbers overflow takes no step, and has no curvature to speak of.
+    # A client whose numbers overflow takes no step; its curvature does not count.
     known = ~fit.set_aside
     return 0.0 if (_degenerate(fit) | lost)[known].any() else float(found.least_curvature[known].min())
 

@@ -1,4 +1,4 @@
-"""Step and rounds that a tolerance asks for, from the fixed point of the iteration, without running it."""
+"""Step and rounds for a given tolerance, from the fixed point of the iteration, without running it."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Rates:
     fitted : float
         The factor that the fit's trace shows in the longest phase of constant step in its last run; NaN where
         there is none. Below the exact factor at that step as long as faster modes, such as the clients' agreement
-        on a slow network, are still dying out.
+        on a slow network, have not decayed.
     fitted_step : float
         The step of that phase: larger than `step` where the fit cut its step afterwards.
     fitted_note : str
@@ -139,7 +139,7 @@ class Rates:
 
     def _bound_note(self) -> str:
         if self.lambda_min == 0.0:
-            return "says nothing: a client has no curvature in some direction (Condition 3 fails)"
+            return "no bound: a client's Hessian is rank-deficient (Condition 3 fails)"
         return f"omega-bar^G = {self.omega_good:.3g}, lambda_min = {self.lambda_min:.3g}"
 
     def __str__(self) -> str:

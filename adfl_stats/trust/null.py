@@ -10,7 +10,7 @@ The score statistic Q_m of a client has, in general, the variance
     2 r_m + kappa L_m + 2 r_m^2 / d_m,
 
 with r_m its degrees of freedom, kappa the excess kurtosis of the rows' scores, L_m a sum of squared leverages and d_m
-the degrees of freedom of the noise level. It is held against the F distribution (r_m and nu_m degrees of freedom)
+the degrees of freedom of the noise level. Its null distribution is the F distribution (r_m and nu_m degrees of freedom)
 of that variance: the score is taken as multivariate t.
 """
 
@@ -43,7 +43,7 @@ USUAL = 0.99
 
 @dataclass(frozen=True, eq=False)
 class Null:
-    """What a client that follows the model is held against.
+    """The null distribution of a client that follows the model.
 
     Attributes
     ----------

@@ -128,7 +128,7 @@ class _Search:
 
     def add(self, spread: Spread, runs: Runs) -> Candidate:
         found = Candidate(spread, runs, price_of(spread, runs, self.scores.M))
-        # What a minority is called normal by does not count; nor does what has overflowed.
+        # Models in which a minority is normal are left out, and those that overflowed.
         if runs.majority > LEAST_MAJORITY and np.isfinite(found.criterion):
             self.candidates.append(found)
         return found
@@ -186,11 +186,11 @@ def choose(
     seeds : ndarray (S, P)
         Robust guesses of the normal clients' parameter, as deviations from that point.
     heterogeneity : {"auto", "none", "estimate", "intercept"}
-        Whether clients may differ: where the data say so, never, or always.
+        Whether clients may differ: if the criterion chooses it, never, or always.
     resample : callable
         Given T (P, P) in the units of `scores` and a number, returns so many sets of scores of normal clients.
     hasty : bool
-        Whether this is a first look, which leaves out what a second will see better.
+        Whether this is the first pass, at provisional noise levels, with fewer models.
     only : ndarray of int, optional
         The coefficients that clients may differ in.
     """
@@ -272,7 +272,7 @@ def _add_directions(search: _Search) -> None:
     """Add directions of spread to the best models for as long as that pays."""
     for _ in range(min(MOST_DIRECTIONS, search.scores.P - 1)):
         best = search.best()
-        # One of another spread may be ahead with a direction more.
+        # A model with another spread may be better once it has a direction too.
         minorities = [one for one in search.candidates if one.coherent and not one.spread.n_directions]
         others = [
             search.best([one for one in minorities if one.spread.common == common])
@@ -288,9 +288,9 @@ def _add_directions(search: _Search) -> None:
 
 
 def _shows_spread(scores: ClientScores, runs: Runs, *, hasty: bool) -> bool:
-    """Return whether the best model without a spread leaves any, or doubts too many clients.
+    """Return whether the best model without a spread leaves any, or leaves too many clients undecided.
 
-    In haste only the second is asked: noise levels are not settled yet.
+    On the first pass only the second counts, as noise levels are not final.
     """
     if scores.M < FEW and not hasty:
         return True

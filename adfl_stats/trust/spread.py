@@ -81,7 +81,7 @@ class Spread:
 
     @property
     def name(self) -> str:
-        """In words."""
+        """Its parts: "none", "common", "diagonal", "rank k" or a sum."""
         words = ["common" if self.common else "diagonal"] if len(self.active) else []
         words += [f"rank {self.n_directions}"] if self.n_directions else []
         return " + ".join(words) or "none"

@@ -187,7 +187,7 @@ def _whitened(sums: ClientMoments, total: Array) -> tuple[Array, Array, Array, I
 
 
 def _shortened(roots: Array, scores: Array, total: Array, family: Family) -> Array:
-    """Return the scoring steps (C, P), no longer than the linear predictor can bear where the link is not linear."""
+    """Return the scoring steps (C, P), shortened to `LONGEST_STEP` where the link is not linear."""
     if not family.linear:
         length = np.sqrt(np.square(scores).sum(axis=(1, 2)) / total)
         scores = scores / np.maximum(length / LONGEST_STEP, 1.0)[:, None, None]

@@ -503,9 +503,9 @@ def test_methods_outside_the_theorems(sim):
     lie = ad.attacks.SignFlip([3])
     attacked = linear_fit(sim, net, ad.DFL(), step=STEP, rounds=30, attack=lie).check(sim.abnormal, sim.theta0)
     for report, place, why in (
-        (median, "Theorem 2", "this fit did something else"),
-        (extra, "Theorem 2", "this fit did something else"),
-        (attacked, "Theorem 2", "this fit did something else"),
+        (median, "Theorem 2", "the rounds of this fit are others"),
+        (extra, "Theorem 2", "the rounds of this fit are others"),
+        (attacked, "Theorem 2", "the rounds of this fit are others"),
         (median, "Theorem 3", "no lambda"),
         (plain, "Theorem 3", "no lambda"),
         (plain, "Corollary 1", "no lambda"),
