@@ -36,9 +36,9 @@ from adfl_stats.trust.weights import trusted_by
 __all__ = ["DecentralizedGLM"]
 
 WEIGHTINGS = ("sample", "client", "random-effects")
-# More distinct numbers in y than this are measurements, not classes.
+# Ours: more distinct numbers in y than this are measurements, not classes.
 MOST_CLASSES = 100
-# Rounds per stage after which a run that is not told how many gives up.
+# Most rounds per stage of a run without `rounds`. Ours: then the fit warns.
 MAX_ROUNDS = 20_000
 
 
@@ -118,7 +118,7 @@ class DecentralizedGLM:
         return found if np.any(found.c) else None
 
     def _warn_of_network(self) -> list[str]:
-        """Warn of groups that never hear of one another, and of clients that (nearly) nobody hears."""
+        """Warn of several closed groups, and of clients with zero or very small influence."""
         groups = len(self.network.closed_groups)
         unheard = self.network.unheard
         if groups > 1:
@@ -149,7 +149,7 @@ class DecentralizedGLM:
 
     @cached_property
     def _overflowing(self) -> Mask:
-        """The clients whose numbers overflow where the others agree; found when they first matter."""
+        """The clients whose numbers overflow at the estimate of the others; computed on first use."""
         return overflowing_clients(self._problem(self.network), self._extremes)
 
     @cached_property

@@ -194,7 +194,7 @@ def network(net: Network, ax: Axes | None = None) -> Axes:
     receiver = np.repeat(np.arange(M), np.diff(net.indptr))
     pairs = np.column_stack([net.indices, receiver])[net.indices != receiver]
     mutual = np.isin(pairs[:, 0] * M + pairs[:, 1], pairs[:, 1] * M + pairs[:, 0])
-    # Many edges need thin ink: at 100 clients and 1000 edges each should still be a line.
+    # Many edges are drawn more transparent: at 100 clients and 1000 edges each should still be visible.
     ink = float(np.clip(6.0 / np.sqrt(max(len(pairs), 1)), 0.08, 0.6))
     for chosen, first, last in ((mutual, 0.9, 0.9), (~mutual, 2.4, 0.3)):
         pieces = _curves(place[pairs[chosen]], on_circle, tapered=first > last)

@@ -1,4 +1,4 @@
-"""What the start does to the result: the same method from several starts, side by side."""
+"""Sensitivity of a fit to its start: the same method from several starts."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def _networks(network: Network) -> Iterator[tuple[str, Network | str, int]]:
         yield name, repaired if groups == 1 else f"not possible: it leaves {groups} closed groups", exchanges
 
 
-# ---------------------------------------------------------------------- words
+# ---------------------------------------------------------------------- checks and advice
 
 
 def _bottleneck(here: Outlook) -> str:

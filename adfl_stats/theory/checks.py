@@ -210,7 +210,7 @@ def _dashed(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def factor_text(value: float) -> str:
-    """Return a factor with digits that tell it from 1."""
+    """Return a factor with enough digits to differ from 1."""
     return f"1 - {1.0 - value:.2g}" if 0.999 < value < 1.0 - 1e-12 else number(value)
 
 

@@ -126,7 +126,7 @@ def _bias(iteration: Linearised, unit: Yardstick) -> float:
 
 
 def _rounds(iteration: Linearised, unit: Yardstick, start: Array, mixing: float, wanted: float) -> float:
-    """Return the rounds until the start is forgotten up to `wanted` standard errors."""
+    """Return the rounds until the effect of the start is below `wanted` standard errors."""
     if not math.isfinite(iteration.step):
         return math.inf
     contraction = np.eye(iteration.problem.P) - iteration.step * iteration.mean_curvature

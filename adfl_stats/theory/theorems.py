@@ -265,7 +265,7 @@ def corollary1(c: Constants) -> list[Check]:
 
 
 def _about_lambda(line: Check, c: Constants) -> Check:
-    """Set a line aside where there is no lambda, or none that the theorem speaks of."""
+    """Mark a line as unknown where there is no lambda, or lambda is zero."""
     if math.isnan(c.lam):
         return _aside(line, _NO_LAMBDA)
     return line if c.lam > 0.0 else _aside(line, _PLAIN)

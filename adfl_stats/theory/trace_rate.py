@@ -1,4 +1,4 @@
-"""The factor by which a fit's own trace shrinks, or why it shows none."""
+"""The contraction factor observed in the trace of a fit, or why there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The true parameter, in any form a user has it in."""
+"""The true parameter as an array, from an array, Series or dict."""
 
 from __future__ import annotations
 
