@@ -5,14 +5,13 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import in_interval, listing, one_of, whole_number
 from adfl_stats._threads import default_threads, one_blas_thread
-from adfl_stats._types import Mask
+from adfl_stats._types import FamilyLike, Mask
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.numerical_error import NumericalError
@@ -37,9 +36,9 @@ from adfl_stats.trust.weights import trusted_by
 __all__ = ["DecentralizedGLM"]
 
 WEIGHTINGS = ("sample", "client", "random-effects")
-# More distinct numbers in y than this are measurements, not classes.
+# Ours: more distinct numbers in y than this are measurements, not classes.
 MOST_CLASSES = 100
-# Rounds per stage after which a run that is not told how many gives up.
+# Most rounds per stage of a run without `rounds`. Ours: then the fit warns.
 MAX_ROUNDS = 20_000
 
 
@@ -55,7 +54,7 @@ class DecentralizedGLM:
         ``networks.schedule`` or ``networks.dropout``, changes with the round: fits on it run rounds.
     family : str, statsmodels family instance, Family or Huber
         "gaussian", "binomial", "poisson", "gamma", "inversegaussian", "negativebinomial", "multinomial" or "huber",
-        which is ``Huber()``: linear regression that gross rows inside good clients cannot spoil. Other links, and the
+        which is ``Huber()``: linear regression robust to outlying rows inside good clients. Other links, and the
         Tweedie family, by `adfl_stats.family` or as statsmodels instances.
     weighting : {"sample", "client", "random-effects"}
         Whether clients count by their rows (the limit of DFL is then the pooled estimate), once each, or, between the
@@ -81,7 +80,7 @@ class DecentralizedGLM:
         self,
         data: ClientData,
         network: Network | NetworkSchedule,
-        family: Any = "gaussian",
+        family: FamilyLike = "gaussian",
         *,
         weighting: str = "sample",
         penalty: Ridge | None = None,
@@ -108,7 +107,7 @@ class DecentralizedGLM:
         self._extremes = found.extremes
         self._said += self._warn_of_network()
 
-    def _penalty(self, penalty: Any) -> Ridge | None:
+    def _penalty(self, penalty: Ridge | None) -> Ridge | None:
         """Return the penalty with one number for each coefficient; none where all are zero."""
         if penalty is None:
             return None
@@ -119,7 +118,7 @@ class DecentralizedGLM:
         return found if found.strengths.any() else None
 
     def _warn_of_network(self) -> list[str]:
-        """Warn of groups that never hear of one another, and of clients that (nearly) nobody hears."""
+        """Warn of several closed groups, and of clients with zero or very small influence."""
         groups = len(self.network.closed_groups)
         unheard = self.network.unheard
         if groups > 1:
@@ -132,7 +131,7 @@ class DecentralizedGLM:
         if len(unheard):
             warnings.warn(
                 f"the data of {len(unheard)} client(s) never reach the network, as nobody in its core hears them: "
-                f"{listing(unheard)}. No step can cure that; let somebody listen to them",
+                f"{listing(unheard)}. No step changes that; let a client in the core listen to them",
                 NetworkWarning,
                 stacklevel=3,
             )
@@ -150,7 +149,7 @@ class DecentralizedGLM:
 
     @cached_property
     def _overflowing(self) -> Mask:
-        """The clients whose numbers overflow where the others agree; found when they first matter."""
+        """The clients whose numbers overflow at the estimate of the others; computed on first use."""
         return overflowing_clients(self._problem(self.network), self._extremes)
 
     @cached_property
@@ -187,14 +186,57 @@ class DecentralizedGLM:
         frame: pd.DataFrame,
         client: str,
         network: Network | NetworkSchedule,
-        family: Any = "gaussian",
+        family: FamilyLike = "gaussian",
         *,
         weighting: str = "sample",
         penalty: Ridge | None = None,
-        **columns: Any,
+        offset: str | None = None,
+        exposure: str | None = None,
+        weights: str | None = None,
+        missing: str = "raise",
     ) -> DecentralizedGLM:
-        """Build data and model at once; `columns` are those of `ClientData.from_frame`."""
-        data = ClientData.from_frame(frame, formula, client, **columns)
+        """Build data and model from a frame and a formula.
+
+        Parameters
+        ----------
+        formula : str
+            A formula of formulaic, such as ``"y ~ x1 + C(group)"``.
+        frame : DataFrame
+            The rows of all clients.
+        client : str
+            The column that says which client a row belongs to.
+        network : Network or NetworkSchedule
+            Who listens to whom; its labels are the values of `client`.
+        family : str, statsmodels family instance, Family or Huber
+            As in `DecentralizedGLM`.
+        weighting : {"sample", "client", "random-effects"}
+            As in `DecentralizedGLM`.
+        penalty : Ridge, optional
+            As in `DecentralizedGLM`.
+        offset, exposure, weights : str, optional
+            Columns of the frame, as in `ClientData.from_frame`.
+        missing : {"raise", "drop"}
+            What to do with rows that have missing values, as in `ClientData.from_frame`.
+
+        Returns
+        -------
+        DecentralizedGLM
+            The model.
+
+        Examples
+        --------
+        >>> import numpy as np, pandas as pd
+        >>> import adfl_stats as ad
+        >>> rng = np.random.default_rng(1)
+        >>> frame = pd.DataFrame({"x": rng.normal(size=120), "site": np.repeat(["a", "b", "c"], 40)})
+        >>> frame["y"] = 1.0 + 2.0 * frame["x"] + rng.normal(size=120)
+        >>> net = ad.networks.complete(3, labels=["a", "b", "c"])
+        >>> ad.DecentralizedGLM.from_formula("y ~ x", frame, "site", net).fit().params.round(1).to_dict()
+        {'Intercept': 0.9, 'x': 1.9}
+        """
+        data = ClientData.from_frame(
+            frame, formula, client, offset=offset, exposure=exposure, weights=weights, missing=missing
+        )
         return cls(data, network, family, weighting=weighting, penalty=penalty)
 
     def fit(
@@ -248,12 +290,26 @@ class DecentralizedGLM:
             they differ, weights and flags allow for it, and standard errors are by client (``res.cov_type`` is "CR2").
             See ``res.heterogeneity()``.
         attack : Attack, optional
-            Clients that lie to the others, from `attacks`: a stress test, outside aDFL's theory.
+            Clients that send false messages, from `attacks`: a stress test, outside aDFL's theory.
         keep_data : bool
             Let the results hold the data (``res.data``) and the model for good, in pickles the data too. Otherwise
             they hold the model (``res.model``) only until all of inference was computed, which is done when it is
             first asked for, or before results are saved, pickled or told to `remove_data`. The data are not copied:
             leave them as they are until then.
+
+        Returns
+        -------
+        Results
+            Estimates, inference and diagnostics.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+        >>> model.fit().solver, model.fit(ad.DFL(), step=0.05, rounds=100).rounds
+        ('limit', 100)
         """
         if method is None:
             method = ADFL(balance=isinstance(self.network, Network))
@@ -278,9 +334,11 @@ class DecentralizedGLM:
         if attack is not None and (isinstance(attack, type) or not isinstance(attack, Attack)):
             raise TypeError(f"attack is {attack!r}; pass an attack such as ad.attacks.SignFlip(clients=['a', 'b'])")
         if attack is not None and solver == "limit":
-            raise ValueError("attack was given with solver='limit'; lies are told in rounds, use solver='rounds'")
+            raise ValueError(
+                "attack was given with solver='limit'; attacks change the messages of rounds, use solver='rounds'"
+            )
         if solver == "limit":
-            one_network(self.network, "solver='limit', which solves for where rounds come to rest,")
+            one_network(self.network, "solver='limit', which solves for the limit of the rounds,")
         changes = isinstance(self.network, NetworkSchedule)
         in_rounds = changes or any(value is not None for value in (rounds, max_rounds, attack))
         automatic = isinstance(step, str) and step == "auto"
@@ -318,6 +376,11 @@ class DecentralizedGLM:
         res : Results
             What `fit` returned. The factors are those of its last rounds, at its step and weights.
 
+        Returns
+        -------
+        Rates
+            Contraction factors: exact, observed in the trace, and the paper's bound; the error that is left.
+
         Examples
         --------
         >>> import adfl_stats as ad
@@ -336,7 +399,7 @@ class DecentralizedGLM:
             return rates_of(self._problem(network, data), res.record)
 
     def advise(self, tolerance: float = 0.05, method: Method | None = None) -> Advice:
-        """Recommend a step and a number of rounds, and say what holds them up and what a repair would save.
+        """Recommend a step and a number of rounds, with the bottleneck and the effect of repairs.
 
         Nothing is run: the limit of the iteration is solved for directly, at one step after another.
 
@@ -347,6 +410,22 @@ class DecentralizedGLM:
         method : DFL or ADFL, optional
             Its weights and balance; ``DFL()`` if not given. Abnormal clients call for small steps as long as
             they count: after a fit, ``DFL(weights=res.client_weights)`` asks for its own weights.
+
+        Returns
+        -------
+        Advice
+            A report with `step`, `rounds` and the table of repairs.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+        >>> advice = model.advise()
+        >>> res = model.fit(ad.DFL(), step=advice.step, rounds=int(advice.rounds))
+        >>> bool(res.converged)
+        True
         """
         method = advisable(method)
         network = one_network(self.network, "advise, which solves for the limit of the rounds,")
@@ -407,7 +486,7 @@ def _matched(network: Network | NetworkSchedule, data: ClientData) -> Network | 
     return network.reindex(data.labels)
 
 
-def _with_family(data: ClientData, family: Any) -> tuple[ClientData, Family]:
+def _with_family(data: ClientData, family: FamilyLike) -> tuple[ClientData, Family]:
     """Return the data with y coded as the family wants it, and the family, checked against each other."""
     name = family.lower() if isinstance(family, str) else getattr(family, "name", "")
     if name == "multinomial" and data.classes is None:

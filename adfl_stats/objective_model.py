@@ -1,4 +1,4 @@
-"""Any losses that clients may have, given by their gradients, on a network."""
+"""The model for user-defined losses, given by their gradients, on a network."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class DecentralizedModel:
         step : float
             The learning rate alpha; without curvature nothing chooses it.
         rounds : int, optional
-            Rounds per stage. Without it the run goes on until the clients hardly move.
+            Rounds per stage. Without it the run goes on until the clients' moves are negligible.
         max_rounds : int
             Rounds per stage after which a run without `rounds` gives up, with a warning.
         progress : bool
@@ -95,7 +95,12 @@ class DecentralizedModel:
         threads : int, optional
             Handed to ``objective.gradients``.
         attack : Attack, optional
-            Clients that lie to the others, from `attacks`.
+            Clients that send false messages, from `attacks`.
+
+        Returns
+        -------
+        ObjectiveResults
+            Estimates; standard errors by client where the objective has curvatures.
         """
         method = DFL() if method is None else method
         if not isinstance(method, Method):

@@ -99,7 +99,7 @@ def test_clients_that_are_hardly_heard_do_not_stop_the_rest():
     res = found.fit(tolerance=0.2, max_rounds=20_000)
     assert res.converged
     text = " ".join(res.summary().as_text().split())
-    assert "Too little heard" in text
+    assert "Influence too small for balanced steps" in text
     assert f"{hardly.sum()} client(s) are hardly heard" in text
 
 

@@ -1,1 +1,1 @@
-"""What a fit says: covariances, tests, screening, predictions, comparison with the oracle."""
+"""Inference after a fit: covariances, tests, screening, predictions, comparison with the oracle."""

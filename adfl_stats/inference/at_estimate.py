@@ -1,4 +1,4 @@
-"""What inference knows at the estimate: found in one pass over the data, each part when it is first asked for."""
+"""The parts of inference at the estimate: one pass over the data, each part computed when it is first used."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class _Source:
 
 
 class _Part(cached_property[T]):
-    """A part that is computed once; the data are let go with the last one."""
+    """A part that is computed once; the data are dropped with the last one."""
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
@@ -126,7 +126,7 @@ class AtEstimate:
     ----------
     model, problem, outcome, heterogeneity
         What was fitted, on what, what was found, and whether clients may differ. The model's data are read when a part
-        is first asked for; whoever changes them in place before that changes the inference. The reference is dropped
+        is first used; changing them in place before that changes the inference. The reference is dropped
         with the last part.
     """
 
@@ -156,13 +156,13 @@ class AtEstimate:
         self.__dict__.update(parts, _source=None)
 
     def release(self) -> None:
-        """Let go of the data where nothing is left to be computed."""
+        """Drop the data where nothing is left to be computed."""
         if all(name in self.__dict__ for name in PARTS):
             self._source = None
 
     @property
     def _from(self) -> _Source:
-        assert self._source is not None, "a part is missing, and what it comes from is gone"
+        assert self._source is not None, "a part was not computed before its data were dropped"
         # Coefficients that the clients do not identify are named before anything is inverted.
         _ = self._source.unit
         return self._source
@@ -233,7 +233,7 @@ class AtEstimate:
 
     @_Part
     def regularity(self) -> Regularity:
-        """What Conditions 3 and 4 ask of; takes a second pass over the data."""
+        """Curvatures and moments of Conditions 3 and 4; takes a second pass over the data."""
         source = self._from
         glm = source.problem.glm
         return regularity(glm.data, glm.family, source.params, source.seen[0].clients, glm.penalty)

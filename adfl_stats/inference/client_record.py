@@ -20,11 +20,14 @@ from adfl_stats.trust.summaries import Summaries
 __all__ = ["ClientEffects", "ClientRecord", "client_effects", "record_clients"]
 
 
-# Fewer normal clients do not show what they vary like; degrees of freedom, beyond 4, that their tails may have at most.
-# Tails heavier than kurtosis says are believed where the log-likelihood gains half the 95 % point of chi-square.
-LEAST_CLIENTS, BELIEVABLE = 20, 1.92
+# The empirical null (Efron, 2004) needs this many normal clients. Ours: the median of fewer is too variable.
+LEAST_CLIENTS = 20
+# Gain in log-likelihood that heavier tails need: half the .95 quantile of chi-square with one df (likelihood ratio
+# test).
+BELIEVABLE = 1.92
+# Degrees of freedom, beyond 4, that are tried for the tails. Ours: a geometric grid.
 TAILS = (np.inf, 200.0, 100.0, 50.0, 25.0, 12.0, 6.0, 3.0)
-# A client is noisy if its residual variance is so many times the typical one, and beyond chance in any of M clients.
+# A noisy client has at least this residual variance over the typical one (ours), and a Bonferroni test at this level.
 NOISY, FAMILY_LEVEL = 2.0, 0.05
 
 
@@ -100,13 +103,13 @@ class ClientRecord:
 
 @dataclass(frozen=True, eq=False)
 class ClientEffects:
-    """Where each client stands.
+    """Deviations of the clients from the estimate.
 
     Attributes
     ----------
     deviations, errors : ndarray (M, P)
         One scoring step from the estimate to the client's own, and its standard errors (sampling alone); NaN where the
-        client does not know all coefficients.
+        client does not identify all coefficients.
     effects, effect_errors : ndarray (M, P)
         The deviations shrunk by T (empirical Bayes), and their standard errors; zero where clients do not differ.
     """
@@ -140,7 +143,7 @@ def record_clients(
     summaries, null = model.summaries, model.null
     M, P = summaries.scores.shape
     heard = summaries.ranks > 0
-    # A client without information says nothing, unless it is one whose numbers overflow.
+    # A client without information has p-value one, unless its numbers overflow.
     silent = ~heard & (model.probabilities[:, 0] > 0.5)
     statistics, ranks = _statistics(
         model, totals / (M * rows) if smooth else np.zeros(M), rows[:, None, None] * information
@@ -171,7 +174,7 @@ def record_clients(
 
 
 def client_effects(model: ClientModel) -> ClientEffects:
-    """Return how far each client is from the estimate, on its own and as the others help to see it."""
+    """Return the clients' deviations from the estimate, raw and shrunk (empirical Bayes)."""
     summaries = model.summaries
     M, P = summaries.scores.shape
     heard, full = summaries.ranks > 0, summaries.ranks == P

@@ -1,4 +1,4 @@
-"""The clients beside one another, as tables and summaries show them."""
+"""The columns that tables and summaries show of the clients."""
 
 from __future__ import annotations
 

@@ -64,13 +64,14 @@ __all__ = [
 ]
 
 
-# A client carries weight if a row of it counts more than this share of the row that counts most.
+# A client carries weight if a row of it counts more than this share of the row that counts most. Ours.
 CARRIES = 1e-6
-# A direction in which the client decides the estimate by itself leaves less than this share of its variance.
+# Eigenvalues of I - H_mm below this are zero: the client alone determines that direction. Ours: above rounding.
 LEAST_VARIANCE = 1e-6
-# Below this share of the variance under the working model, the clients' differences do not show a contrast's variance.
+# A contrast whose CR2 variance has less than this share of its expectation under the working model is not identified
+# by differences between clients. Ours: CR2 is unbiased, so that the share is one where it is.
 LEAST_SHARE = 0.9
-# Numbers kept for the degrees of freedom of any contrast, and the most coefficients whose own are exact.
+# Numbers kept for the degrees of freedom of any contrast, and the most coefficients whose own are exact. Ours: memory.
 KEPT_ENTRIES = 1 << 20
 MOST_COEFFICIENTS = 128
 

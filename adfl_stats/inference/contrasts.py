@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from statsmodels.base.model import LikelihoodModelResults
 from statsmodels.stats.contrast import ContrastResults
 
 from adfl_stats._types import Array
 from adfl_stats.inference.covariance import Inference
 
-__all__ = ["t_test", "wald_test"]
+__all__ = ["Hypotheses", "t_test", "wald_test"]
+
+# As statsmodels has them: text, a matrix of contrasts, or a matrix with the values it is tested for.
+Hypotheses: TypeAlias = str | ArrayLike | tuple[ArrayLike, ArrayLike]
 
 
 class _View(LikelihoodModelResults):
-    """A statsmodels results object that knows only names, estimates, and how to judge contrasts of them.
+    """A statsmodels results object with names, estimates, and the covariance of contrasts only.
 
     statsmodels reads the hypotheses and then asks for their covariance; the contrasts are kept from there, as degrees
     of freedom depend on them.
@@ -57,12 +61,12 @@ class _JointView(_View):
         return super().cov_params(r_matrix)
 
 
-def t_test(params: pd.Series, inference: Inference, r_matrix: Any) -> Any:
+def t_test(params: pd.Series, inference: Inference, r_matrix: Hypotheses) -> ContrastResults:
     """Test hypotheses one by one: z tests, or t tests each with its own degrees of freedom."""
     return _View(params, inference).t_test(r_matrix, use_t=inference.use_t)
 
 
-def wald_test(params: pd.Series, inference: Inference, r_matrix: Any) -> Any:
+def wald_test(params: pd.Series, inference: Inference, r_matrix: Hypotheses) -> ContrastResults:
     """Test hypotheses together: by chi-square, or by F where clients are compared."""
     view = _JointView(params, inference)
     found = view.wald_test(r_matrix, use_f=False, scalar=True)

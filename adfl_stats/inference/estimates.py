@@ -42,7 +42,7 @@ class Estimates:
 
     @cached_property
     def client_weights(self) -> pd.Series:
-        """omega_m of the last stage: 1 for the most trusted client, near 0 for suspicious ones."""
+        """omega_m of the last stage: 1 for the most trusted client, near 0 for down-weighted ones."""
         return self._by_client(self.record.weights, "weight")
 
     @property

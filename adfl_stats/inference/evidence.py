@@ -1,4 +1,4 @@
-"""Two things more about each client at the estimate.
+"""Mirror statistic and deletion shift of each client at the estimate.
 
 The mirror statistic multiplies the scores of two halves of a client's rows. With S_k the score of client k (sum over
 its rows of the loss's gradient), J_k its information and a_k its weight per row in the estimating equation
@@ -49,7 +49,7 @@ class Evidence:
 
 
 def gather_evidence(data: ClientData, weights: Array, point: PointSums, *, smooth: bool) -> Evidence:
-    """Look at every client's score at the estimate.
+    """Compute mirror statistics and deletion shifts of all clients at the estimate.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def gather_evidence(data: ClientData, weights: Array, point: PointSums, *, smoot
         if smooth:
             some = point.clients.of(at)
             shift[at] = _without(found.hessian, alone[at] * data.totals[at], some, rest)
-    # Nothing can be said for a client whose numbers overflow.
+    # A client whose numbers overflow is flagged.
     mirror[~data.counted] = np.inf
     return Evidence(mirror, mirror_mean, shift)
 
@@ -90,7 +90,7 @@ def _without(H: Array, share: Array, clients: ClientMoments, rest: Array) -> Arr
     """Return the Newton steps from the solution of the equation to that of the equation without each client.
 
     `share` (C,) is what the client's mean loss counts in the equation. `rest` is how far the estimate is
-    from the solution itself; it is taken off, or it would be laid to the client's account.
+    from the solution itself; it is subtracted, as it is not an effect of the client.
     """
     size = np.sqrt(np.diag(H))
     others = (H - share[:, None, None] * clients.hessian) / np.outer(size, size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,11 @@ from adfl_stats._arguments import in_interval
 from adfl_stats._text import framed
 from adfl_stats._types import Array
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from adfl_stats.inference.results import Results
+
 __all__ = ["Heterogeneity", "heterogeneity_of", "paule_mandel", "q_profile"]
 
 
@@ -27,7 +32,7 @@ __all__ = ["Heterogeneity", "heterogeneity_of", "paule_mandel", "q_profile"]
 class Heterogeneity:
     """How much clients differ; made by `Results.heterogeneity`.
 
-    Attributes
+    Parameters
     ----------
     statistic, df, p_value : float
         Cochran's Q over all coefficients, from the clients' scores: its degrees of freedom, and the p-value of
@@ -40,7 +45,20 @@ class Heterogeneity:
     spread : DataFrame
         T, the covariance of the clients' parameters under that.
     n_clients : int
-        Clients that the fit takes as normal and that know all coefficients.
+        Clients that the fit takes as normal and whose rows identify all coefficients.
+    _table, _intervals, _clients : DataFrame
+        What `to_frame`, `intervals` and `clients` return.
+    alpha : float
+        One minus the level of the intervals.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=60, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> found = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit().heterogeneity()
+    >>> found.kind, found.n_clients, list(found.to_frame().columns)[:3]
+    ('none', 20, ['tau', 'lower', 'upper'])
     """
 
     statistic: float
@@ -56,23 +74,44 @@ class Heterogeneity:
     alpha: float
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per coefficient.
+        """Return tau and Cochran's Q of every coefficient.
 
-        tau : standard deviation between clients (Paule and Mandel); lower, upper : its interval (Q-profile);
-        Q, p_value, i_squared : of this coefficient alone; client se : a typical client's standard error.
+        Returns
+        -------
+        DataFrame
+            One row per coefficient. tau : standard deviation between clients (Paule and Mandel); lower, upper : its
+            interval (Q-profile); Q, p_value, i_squared : of this coefficient alone; client se : a typical client's
+            standard error.
         """
         return self._table.copy()
 
     def intervals(self) -> pd.DataFrame:
-        """Return one row per coefficient: the estimate with its interval, and an interval for a new client.
+        """Return intervals for the mean over clients and for a new client.
 
-        The first is about the mean over clients, as the fit weighs them; the second contains the parameter of one more
-        client like these with probability 1 - alpha (Higgins, Thompson and Spiegelhalter, 2009): its variance adds T.
+        Returns
+        -------
+        DataFrame
+            One row per coefficient: the estimate with its confidence interval, which is for the mean over clients as
+            the fit weighs them, and a prediction interval, which contains the parameter of one more client like these
+            with probability 1 - alpha (Higgins, Thompson and Spiegelhalter, 2009): its variance adds T.
         """
         return self._intervals.copy()
 
-    def plot(self, coefficient: str | None = None, ax: Any = None) -> Any:
-        """Draw the clients' deviations in one coefficient, raw and shrunken."""
+    def plot(self, coefficient: str | None = None, ax: Axes | None = None) -> Axes:
+        """Draw the clients' deviations in one coefficient, raw and shrunken.
+
+        Parameters
+        ----------
+        coefficient : str, optional
+            Which; without it the one with the largest spread in units of a client's standard error.
+        ax : matplotlib axes, optional
+            Where to draw; a new figure if not given.
+
+        Returns
+        -------
+        matplotlib axes
+            The axes.
+        """
         from adfl_stats.report.plots import heterogeneity
 
         return heterogeneity(self, coefficient, ax)
@@ -97,12 +136,12 @@ class Heterogeneity:
         return [
             f"Cochran's Q = {self.statistic:.1f} on {self.df:.0f} df, p = {self.p_value:.2g}; "
             f"I^2 = {self.i_squared:.0%}.",
-            f"Each tau is from the {self.n_clients} normal clients that know all coefficients.",
+            f"Each tau is from the {self.n_clients} normal clients whose rows identify all coefficients.",
             f"The fit allows for a spread of kind: {self.kind}.",
         ]
 
 
-def heterogeneity_of(res: Any, alpha: float = 0.05) -> Heterogeneity:
+def heterogeneity_of(res: Results, alpha: float = 0.05) -> Heterogeneity:
     """Describe how much the clients of a fit differ; see `Results.heterogeneity`."""
     alpha = in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
     fit, clients, own = res.record, res.record.clients, res.record.effects

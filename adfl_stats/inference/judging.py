@@ -14,7 +14,7 @@ def judging_point(problem: Problem, params: Array, totals: Array, *, smooth: boo
     """Return the point (P,) at which the clients' scores have mean zero under the model.
 
     A penalised estimate is biased, and the score of every client with it: n_m times the squared bias would make any
-    client suspicious that is large enough. Clients are held against the solution of sum_m v_m grad L_m = 0, with the
+    client suspicious that is large enough. Clients are tested at the solution of sum_m v_m grad L_m = 0, with the
     weights of the fit and without the penalty. Methods that solve no equation have one Newton step towards it.
 
     Parameters

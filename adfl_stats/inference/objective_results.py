@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,9 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.inference.clustered import carry_weight
 from adfl_stats.inference.estimates import Estimates
 from adfl_stats.inference.record import RunRecord
+
+if TYPE_CHECKING:
+    from statsmodels.iolib.summary import Summary
 
 __all__ = ["ObjectiveRecord", "ObjectiveResults", "at_params"]
 
@@ -58,7 +61,7 @@ def at_params(problem: Problem, params: Array, total_weights: Array) -> dict[str
 
 
 class ObjectiveResults(Estimates):
-    """What `DecentralizedModel.fit` found; built by it, or read back by `adfl_stats.load`.
+    """Estimates of a fit of any objective; made by `DecentralizedModel.fit`, or read by `adfl_stats.load`.
 
     With the clients' gradients g_m and a Hessian H = M^-1 sum_m v_m H_m at the estimate, the covariance is by client,
 
@@ -66,6 +69,30 @@ class ObjectiveResults(Estimates):
 
     M counting the clients that carry weight (CR1 without the correction for rows, which an objective does not know);
     tests and intervals use t with M - 1 degrees of freedom. Without a Hessian it is NaN.
+
+    Parameters
+    ----------
+    record : ObjectiveRecord
+        What the fit left.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> import adfl_stats as ad
+    >>> class Means:
+    ...     M, P, labels, names = 4, 1, pd.RangeIndex(4), ["mean"]
+    ...     totals, counted = np.ones(4), np.ones(4, dtype=bool)
+    ...     y = np.array([1.0, 2.0, 3.0, 6.0])
+    ...     def start(self):
+    ...         return np.zeros((4, 1))
+    ...     def gradients(self, theta, threads=1):
+    ...         return theta - self.y[:, None, None]
+    ...     def curvature(self, theta):
+    ...         return np.ones((4, 1, 1))
+    >>> res = ad.DecentralizedModel(Means(), ad.networks.complete(4)).fit(step=0.1, rounds=200)
+    >>> se = np.std(Means.y, ddof=1) / np.sqrt(4)
+    >>> bool(np.isclose(res.bse["mean"], se))
+    True
     """
 
     def __init__(self, record: ObjectiveRecord) -> None:
@@ -102,7 +129,13 @@ class ObjectiveResults(Estimates):
         return self._clients - 1.0
 
     def cov_params(self) -> pd.DataFrame:
-        """Return the covariance matrix of the estimate, by client."""
+        """Return the covariance matrix of the estimate, by client.
+
+        Returns
+        -------
+        DataFrame
+            P x P; NaN where `without_errors` says why.
+        """
         return pd.DataFrame(self._covariance, index=self._index, columns=self._index)
 
     @cached_property
@@ -121,13 +154,31 @@ class ObjectiveResults(Estimates):
         return self._series(2.0 * stats.t.sf(np.abs(self.tvalues), max(self.df, 1.0)))
 
     def conf_int(self, alpha: float = 0.05) -> pd.DataFrame:
-        """Return confidence limits at level 1 - alpha; columns 0 and 1 as in statsmodels."""
+        """Return confidence limits at level 1 - alpha; columns 0 and 1 as in statsmodels.
+
+        Parameters
+        ----------
+        alpha : float
+            One minus the level.
+
+        Returns
+        -------
+        DataFrame
+            Lower and upper limits of every parameter.
+        """
         in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
         reach = stats.t.isf(alpha / 2.0, max(self.df, 1.0)) * self.bse
         return pd.DataFrame({0: self.params - reach, 1: self.params + reach})
 
     def clients(self) -> pd.DataFrame:
-        """Return one row per client: total, gradient (its norm at `params`), weight, influence, distance from it."""
+        """Return one row per client.
+
+        Returns
+        -------
+        DataFrame
+            total; gradient : its norm at `params`; weight; influence : M pi_m; distance : of its estimate from
+            `params`.
+        """
         fit = self.record
         columns = {
             "total": fit.totals,
@@ -138,14 +189,31 @@ class ObjectiveResults(Estimates):
         }
         return pd.DataFrame(columns, index=fit.labels.rename(fit.client_name))
 
-    def summary(self, alpha: float = 0.05) -> Any:
-        """Return a statsmodels `Summary`: text, HTML, LaTeX and CSV."""
+    def summary(self, alpha: float = 0.05) -> Summary:
+        """Return parameters, clients, network and notes as one text.
+
+        Parameters
+        ----------
+        alpha : float
+            Confidence limits are at level 1 - alpha.
+
+        Returns
+        -------
+        statsmodels Summary
+            Text, HTML, LaTeX and CSV.
+        """
         from adfl_stats.report.objective_summary import summarize_objective
 
         return summarize_objective(self, alpha)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the results to a NumPy archive without pickle; `adfl_stats.load` reads it back."""
+        """Write the results to a NumPy archive without pickle; `adfl_stats.load` reads it back.
+
+        Parameters
+        ----------
+        path : str or path
+            The file; ``.npz`` is added where it has no ending.
+        """
         from adfl_stats.inference.storage import save
 
         save(self.record, path)

@@ -1,10 +1,9 @@
-"""The fit beside what knowing the abnormal clients would have given, and beside not caring at all."""
+"""The fit compared with the oracle, the pooled and the local estimates."""
 
 from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from adfl_stats._algebra import inverse
 from adfl_stats._arguments import listing
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._text import framed
-from adfl_stats._types import Array
+from adfl_stats._types import Array, ClientSet
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.pooled import Estimate, local_estimates, pooled_estimate
 from adfl_stats.inference.record import FitRecord
@@ -23,12 +22,12 @@ __all__ = ["OracleComparison", "compare_with_oracle"]
 
 @dataclass(frozen=True, eq=False)
 class OracleComparison:
-    """The oracle estimate, theta_A of the paper's section 4, and how far other estimates are from it.
+    """The oracle estimate, theta_A of the paper's section 4, and the distance of other estimates from it.
 
     The oracle pools the rows of the normal clients; "pooled" those of all clients (the limit of DFL with equal
     influence); "local" is each normal client alone; "clients" is each normal client's own estimate in this fit.
 
-    Attributes
+    Parameters
     ----------
     coefficients : DataFrame
         One row per coefficient: this fit, the oracle and the pooled estimate with their standard errors
@@ -36,6 +35,18 @@ class OracleComparison:
     local : DataFrame
         The normal clients' local estimates; NaN where a client has none of its own (too few rows,
         separated labels).
+    _table : DataFrame
+        What `to_frame` returns.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+    >>> found = res.oracle(sim.abnormal, data=data)
+    >>> found.efficiency > 0.9, float(found.to_frame().loc["pooled", "efficiency"]) < 0.1
+    (True, True)
     """
 
     coefficients: pd.DataFrame
@@ -50,21 +61,22 @@ class OracleComparison:
     def to_frame(self) -> pd.DataFrame:
         """Return one row per estimate: fit, clients, oracle, pooled, local.
 
-        Let d be the estimate less the oracle, V the oracle's covariance, P the number of coefficients.
+        Let d be the estimate less the oracle, V the oracle's covariance, P the number of coefficients. For clients and
+        local estimates d' V^-1 d and the squared distances are means over the normal clients that have one.
 
-        clients, rows : how many stand behind it; for this fit, those it trusts.
-        distance : root mean square over the coefficients of d in the oracle's standard errors.
-        worst : the largest of them in absolute value.
-        variance_ratio : mean over the coefficients of the oracle's variance over the estimate's own: below
-        one for estimates that leave normal clients out; it does not see bias, and may exceed one where
-        abnormal clients are counted in.
-        efficiency : P / (P + d' V^-1 d), an estimate from this one data set of the oracle's mean squared
-        error over the estimate's, both in the metric of V. The oracle's error and d are uncorrelated for
-        any consistent estimate, because the oracle is efficient, so their squares add up; bias counts in
-        d. It is one for the oracle and about n_m / N for a local estimate.
-
-        For clients and local estimates d' V^-1 d and the squared distances are means over the normal
-        clients that have one.
+        Returns
+        -------
+        DataFrame
+            clients, rows : how many the estimate uses; for this fit, those it trusts.
+            distance : root mean square over the coefficients of d in the oracle's standard errors.
+            worst : the largest of them in absolute value.
+            variance_ratio : mean over the coefficients of the oracle's variance over the estimate's own: below
+            one for estimates that leave normal clients out; it does not include bias, and may exceed one where
+            abnormal clients are counted in.
+            efficiency : P / (P + d' V^-1 d), an estimate from this one data set of the oracle's mean squared
+            error over the estimate's, both in the metric of V. The oracle's error and d are uncorrelated for
+            any consistent estimate, because the oracle is efficient, so their squares add up; bias counts in
+            d. It is one for the oracle and about n_m / N for a local estimate.
         """
         return self._table.copy()
 
@@ -85,8 +97,8 @@ class OracleComparison:
         return f"<h3>{html.escape(_TITLE)}</h3>{table}{self.coefficients.to_html(float_format='{:.4g}'.format)}"
 
 
-def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: Any) -> OracleComparison:
-    """Set a fit beside the oracle; see `Results.oracle`."""
+def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: ClientSet) -> OracleComparison:
+    """Compare a fit with the oracle; see `Results.oracle`."""
     data = _checked(fit, data)
     if fit.set_aside.any() and data.set_aside is None:
         # Numbers that overflow count for no estimate.
@@ -155,7 +167,7 @@ def _absent(P: int) -> Estimate:
     return Estimate(np.full(P, np.nan), np.full((P, P), np.nan))
 
 
-def _checked(fit: FitRecord, data: Any) -> ClientData:
+def _checked(fit: FitRecord, data: ClientData | None) -> ClientData:
     """Return the data if they are those of the fit, as far as it can tell."""
     if data is None:
         raise ValueError(
@@ -173,7 +185,7 @@ def _checked(fit: FitRecord, data: Any) -> ClientData:
     return data
 
 
-_TITLE = "This fit beside the oracle"
+_TITLE = "This fit compared with the oracle"
 _NAMES = {
     "fit": "this fit",
     "clients": "its clients, each",

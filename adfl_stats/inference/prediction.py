@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -18,10 +18,16 @@ from adfl_stats.data.client_data import linear_shift
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.record import FitRecord
 
-__all__ = ["Prediction", "design_for"]
+if TYPE_CHECKING:
+    from formulaic import ModelSpec
+
+__all__ = ["NewRows", "Prediction", "design_for"]
+
+# A frame with the formula's variables or the model's columns, one row of it, or a design matrix.
+NewRows: TypeAlias = pd.DataFrame | pd.Series | ArrayLike
 
 
-def design_for(X: Any, columns: list[str], spec: Any) -> tuple[Array, pd.Index]:
+def design_for(X: NewRows, columns: list[str], spec: ModelSpec | None) -> tuple[Array, pd.Index]:
     """Return the design matrix for new rows, and their index."""
     if isinstance(X, pd.DataFrame):
         absent = [name for name in columns if name not in X.columns]
@@ -57,15 +63,34 @@ def design_for(X: Any, columns: list[str], spec: Any) -> tuple[Array, pd.Index]:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Predicted means, their standard errors, and intervals.
+    """Predicted means, their standard errors, and intervals; made by `Results.get_prediction`.
 
     Intervals are those of the linear predictor, carried through the inverse link; for class
-    probabilities they come from the delta method and are cut to [0, 1]. `df` are the degrees of freedom
-    of their quantiles, infinite for the normal distribution.
+    probabilities they come from the delta method and are cut to [0, 1].
+
+    Parameters
+    ----------
+    predicted_mean, se_mean : Series or DataFrame
+        Means and their standard errors by row; for the multinomial a column per class.
+    linear, se_linear : ndarray
+        The linear predictor and its standard errors.
+    df : ndarray
+        Degrees of freedom of the quantiles, infinite for the normal distribution.
+    fit : FitRecord
+        The fit.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3)).fit()
+    >>> list(res.get_prediction([[1.0, 0.0]]).summary_frame().columns)[:4]
+    ['mean', 'mean_se', 'mean_ci_lower', 'mean_ci_upper']
     """
 
-    predicted_mean: Any
-    se_mean: Any
+    predicted_mean: pd.Series | pd.DataFrame
+    se_mean: pd.Series | pd.DataFrame
     linear: Array
     se_linear: Array
     df: Array
@@ -81,7 +106,24 @@ class Prediction:
         offset: ArrayLike | None,
         exposure: ArrayLike | None,
     ) -> Prediction:
-        """Predict at the rows of X."""
+        """Predict at the rows of a design matrix.
+
+        Parameters
+        ----------
+        X : ndarray (n, p)
+            The rows.
+        index : pandas.Index
+            Their labels.
+        inference : Inference
+            The fit and the kind of covariance.
+        offset, exposure : array, optional
+            As in the data.
+
+        Returns
+        -------
+        Prediction
+            The predictions.
+        """
         fit = inference.fit
         params = fit.theta.mean(axis=0)
         eta = X @ params.reshape(fit.family.outputs, -1).T
@@ -116,10 +158,18 @@ class Prediction:
         )
 
     def summary_frame(self, alpha: float = 0.05) -> pd.DataFrame:
-        """Return mean, mean_se, mean_ci_lower and mean_ci_upper, as in statsmodels.
+        """Return means, standard errors and intervals, as in statsmodels.
 
-        The Gaussian has obs_ci_lower and obs_ci_upper for a new observation besides. For classes the
-        columns are pairs (class, quantity).
+        Parameters
+        ----------
+        alpha : float
+            Intervals are at level 1 - alpha.
+
+        Returns
+        -------
+        DataFrame
+            mean, mean_se, mean_ci_lower and mean_ci_upper. The Gaussian has obs_ci_lower and obs_ci_upper for a new
+            observation besides. For classes the columns are pairs (class, quantity).
         """
         reach = _quantiles(in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True) / 2.0, self.df)
         if isinstance(self.predicted_mean, pd.DataFrame):

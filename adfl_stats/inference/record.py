@@ -76,7 +76,7 @@ class RunRecord:
     set_aside : ndarray (M,) of bool
         Clients whose numbers overflow, and which have no weight.
     trace_columns : dict
-        How the runs went, one entry per look at them.
+        Trace of the runs, one entry per check of convergence.
     smooth : bool
         Whether the estimate solves the weighted estimating equation, up to its step.
     """
@@ -110,7 +110,7 @@ class RunRecord:
 
     @cached_property
     def trace(self) -> pd.DataFrame:
-        """One line per look at the rounds."""
+        """One line per check of convergence."""
         return pd.DataFrame(self.trace_columns)
 
 
@@ -184,7 +184,7 @@ class FitRecord(RunRecord):
 
     @property
     def regularity(self) -> Regularity:
-        """What Conditions 3 and 4 ask of."""
+        """Curvatures and moments of Conditions 3 and 4."""
         return self.at_estimate.regularity
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike
@@ -13,47 +12,76 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from adfl_stats._arguments import in_interval
+from adfl_stats._types import ClientSet, NumbersByName
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.covariance import COV_TYPES, Inference
 from adfl_stats.inference.estimates import Estimates
 from adfl_stats.inference.heterogeneity import Heterogeneity, heterogeneity_of
 from adfl_stats.inference.oracle import OracleComparison, compare_with_oracle
-from adfl_stats.inference.prediction import Prediction, design_for
+from adfl_stats.inference.prediction import NewRows, Prediction, design_for
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.inference.screening import screen_fit
+from adfl_stats.losses.families import Family
 from adfl_stats.trust import detectable_shift
 
 if TYPE_CHECKING:
+    from statsmodels.iolib.summary import Summary
+    from statsmodels.stats.contrast import ContrastResults
+
+    from adfl_stats.inference.contrasts import Hypotheses
+    from adfl_stats.model import DecentralizedGLM
     from adfl_stats.theory import Report
 
 __all__ = ["COV_TYPES", "Results"]
 
 
 class Results(Estimates):
-    """What `DecentralizedGLM.fit` found; built by it, or read back by `adfl_stats.load`.
+    """Estimates, inference and diagnostics of a fit; made by `DecentralizedGLM.fit`, or read by `adfl_stats.load`.
 
     Point estimates are means over the clients' own estimates. Inference conditions on the clients'
     final weights and is about the parameter that the trusted clients share. Standard errors, tests and
-    intervals are by `cov_type` unless another is named: with the normal distribution where rows count
-    (sandwich, nonrobust), with t and F where clients do (CR1, CR2, CR3).
+    intervals are by `cov_type` unless another is named: with the normal distribution where rows are the units
+    (sandwich, nonrobust), with t and F where clients are (CR1, CR2, CR3).
+
+    Parameters
+    ----------
+    fit : FitRecord
+        What the fit left.
+    data : ClientData, optional
+        The data, where the fit was to keep them.
+    model : DecentralizedGLM, optional
+        The model, where the fit was to keep it.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+    >>> bool(res.conf_int()[0].le(res.params).all()), res.cov_type
+    (True, 'sandwich')
+    >>> int((res.client_weights < 0.1).sum()), sim.abnormal.sum().item()
+    (4, 4)
+    >>> bool(res.t_test("x1 = x2").pvalue < 0.05)
+    True
     """
 
-    def __init__(self, fit: FitRecord, data: ClientData | None = None, model: Any = None) -> None:
+    def __init__(self, fit: FitRecord, data: ClientData | None = None, model: DecentralizedGLM | None = None) -> None:
         self.record: FitRecord = fit
         self.data = data
         self._model = model
 
     @property
-    def model(self) -> Any:
-        """The model that was fitted; None once it was let go.
+    def model(self) -> DecentralizedGLM | None:
+        """The model that was fitted; None once it was dropped.
 
         With ``keep_data=True`` that is at `remove_data`, otherwise when the last part of inference was computed.
         """
         return self.record.at_estimate.model if self._model is None else self._model
 
     def remove_data(self) -> None:
-        """Compute what is left of inference, then let go of model and data; `oracle` needs them given afterwards."""
+        """Compute what is left of inference, then drop model and data; `oracle` needs the data given afterwards."""
         self.record.at_estimate.parts()
         self.data = self._model = None
 
@@ -61,7 +89,7 @@ class Results(Estimates):
         return {**self.__dict__, "_model": None}
 
     @property
-    def family(self) -> Any:
+    def family(self) -> Family:
         """The family."""
         return self.record.family
 
@@ -115,7 +143,18 @@ class Results(Estimates):
         return Inference.of(self.record, None).use_t
 
     def get_robustcov_results(self, cov_type: str) -> Results:
-        """Return the same results with another `cov_type` as the default, for `pvalues` and `summary()` too."""
+        """Return the same results with another `cov_type` as the default, for `pvalues` and `summary()` too.
+
+        Parameters
+        ----------
+        cov_type : str
+            Of `cov_params`.
+
+        Returns
+        -------
+        Results
+            With that default.
+        """
         record = replace(self.record, chosen_cov_type=Inference.of(self.record, cov_type).cov_type)
         return Results(record, self.data, self._model)
 
@@ -134,10 +173,13 @@ class Results(Estimates):
             parameters vary: "CR1" (also "cluster") with statsmodels' correction M / (M - 1) (N - 1) / (N - P),
             where M and N count the clients that carry weight and their rows; "CR2", unbiased if the
             model holds, with few and unequal clients too (Bell & McCaffrey 2002; Pustejovsky & Tipton
-            2018); "CR3", the jackknife over clients, which errs on the large side.
+            2018); "CR3", the jackknife over clients, which is conservative.
 
-        It is NaN for methods that screen what clients hear (medians, clipping, ...): they solve no such equation.
-        With CR2 and CR3 it is NaN for a coefficient that one client alone identifies.
+        Returns
+        -------
+        DataFrame
+            P x P. NaN for methods that screen what clients receive (medians, clipping, ...), which solve no such
+            equation; with CR2 and CR3 also for a coefficient that one client alone identifies.
         """
         found = Inference.of(self.record, cov_type).covariance()
         return pd.DataFrame(found, index=self.record.names, columns=self.record.names)
@@ -148,7 +190,18 @@ class Results(Estimates):
         return self.standard_errors()
 
     def standard_errors(self, cov_type: str | None = None) -> pd.Series:
-        """Return the standard errors of a given kind."""
+        """Return the standard errors of a given kind.
+
+        Parameters
+        ----------
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+
+        Returns
+        -------
+        Series
+            One per coefficient.
+        """
         return self._series(np.sqrt(np.diag(Inference.of(self.record, cov_type).covariance())))
 
     @cached_property
@@ -169,8 +222,16 @@ class Results(Estimates):
     def degrees_of_freedom(self, cov_type: str | None = None) -> pd.Series:
         """Return the degrees of freedom of the coefficients' t tests; infinite where these are z tests.
 
-        CR1 has M - 1, M counting the clients that carry weight. CR2 has Satterthwaite's, which are few where few
-        clients decide about a coefficient; CR3 has those of CR2.
+        Parameters
+        ----------
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+
+        Returns
+        -------
+        Series
+            CR1 has M - 1, M counting the clients that carry weight. CR2 has Satterthwaite's, which are few where few
+            clients determine a coefficient; CR3 has those of CR2.
         """
         return self._series(Inference.of(self.record, cov_type).df(np.eye(len(self.record.names))))
 
@@ -188,6 +249,11 @@ class Results(Estimates):
         contamination : float, optional
             A share of the clients. Limits then allow for the bias that so many clients, shifted together by too little
             to be seen, could leave in the coefficient; see `detection_limit`.
+
+        Returns
+        -------
+        DataFrame
+            Lower and upper limits of every coefficient.
         """
         in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
         se = self.standard_errors(cov_type)
@@ -197,17 +263,21 @@ class Results(Estimates):
         return pd.DataFrame({0: self.params - reach, 1: self.params + reach})
 
     def detection_limit(self, share: float = 0.2) -> pd.DataFrame:
-        """Return what the fit cannot see: a coherent minority that is shifted by too little.
+        """Return the bias that a coherent minority could leave undetected.
 
-        One row per coefficient. shift : from how many standard deviations of a client on (sampling and spread together)
-        a share of the clients that is moved together is found on average; bias : how far a shift just below that, in
-        this coefficient alone, would move the estimate; bias / se : the same in standard errors. The shift is an
-        expectation for clients of equal size (ours; no result of the paper).
+        The shift is an expectation for clients of equal size (ours; no result of the paper).
 
         Parameters
         ----------
         share : float
             Share of the clients that are shifted.
+
+        Returns
+        -------
+        DataFrame
+            One row per coefficient. shift : from how many standard deviations of a client on (sampling and spread
+            together) a share of the clients that is moved together is found on average; bias : how far a shift just
+            below that, in this coefficient alone, would move the estimate; bias / se : the same in standard errors.
 
         Examples
         --------
@@ -228,25 +298,52 @@ class Results(Estimates):
         table = pd.DataFrame({"shift": shift, "bias": share * shift * sd}, index=self.params.index)
         return table.assign(**{"bias / se": table["bias"] / self.bse})
 
-    def t_test(self, r_matrix: Any, cov_type: str | None = None) -> Any:
-        """Test linear hypotheses one by one, as statsmodels does (``"x1 = x2"``, a matrix, ...)."""
+    def t_test(self, r_matrix: Hypotheses, cov_type: str | None = None) -> ContrastResults:
+        """Test linear hypotheses one by one, as statsmodels does.
+
+        Parameters
+        ----------
+        r_matrix : str, array or tuple
+            The hypotheses as in statsmodels: ``"x1 = x2"``, a matrix of contrasts, or a pair (matrix, values).
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+
+        Returns
+        -------
+        ContrastResults
+            As in statsmodels.
+        """
         from adfl_stats.inference.contrasts import t_test
 
         return t_test(self.params, Inference.of(self.record, cov_type), r_matrix)
 
-    def wald_test(self, r_matrix: Any, cov_type: str | None = None) -> Any:
+    def wald_test(self, r_matrix: Hypotheses, cov_type: str | None = None) -> ContrastResults:
         """Test q linear hypotheses together, as statsmodels does.
 
-        By a chi-square statistic where rows count. Where clients do, by F: with q and M - 1 degrees of freedom for
-        CR1, as in statsmodels; for CR2 and CR3 by the approximate Hotelling test of Pustejovsky & Tipton (2018),
+        By a chi-square statistic where rows are the units. Where clients are, by F: with q and M - 1 degrees of freedom
+        for CR1, as in statsmodels; for CR2 and CR3 by the approximate Hotelling test of Pustejovsky & Tipton (2018),
         which for one hypothesis is the t test. These need more than q clients.
+
+        Parameters
+        ----------
+        r_matrix : str, array or tuple
+            The hypotheses, as in `t_test`.
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+
+        Returns
+        -------
+        ContrastResults
+            As in statsmodels.
         """
         from adfl_stats.inference.contrasts import wald_test
 
         return wald_test(self.params, Inference.of(self.record, cov_type), r_matrix)
 
-    def predict(self, X: Any, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None) -> Any:
-        """Return the mean response at new rows: a Series, or a frame of class probabilities.
+    def predict(
+        self, X: NewRows, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+    ) -> pd.Series | pd.DataFrame:
+        """Return the mean response at new rows.
 
         Parameters
         ----------
@@ -254,18 +351,38 @@ class Results(Estimates):
             A frame with the formula's variables or the model's columns, or a design matrix.
         offset, exposure : array, optional
             As in the data.
+
+        Returns
+        -------
+        Series or DataFrame
+            One mean a row; for the multinomial a column of probabilities per class.
         """
         return self.get_prediction(X, offset=offset, exposure=exposure).predicted_mean
 
     def get_prediction(
         self,
-        X: Any,
+        X: NewRows,
         *,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         cov_type: str | None = None,
     ) -> Prediction:
-        """Return predictions with standard errors and intervals (``.summary_frame(alpha)``)."""
+        """Return predictions with standard errors and intervals.
+
+        Parameters
+        ----------
+        X : DataFrame or array
+            As in `predict`.
+        offset, exposure : array, optional
+            As in the data.
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+
+        Returns
+        -------
+        Prediction
+            Its ``summary_frame(alpha)`` has means and intervals.
+        """
         design, index = design_for(X, self.record.columns, self.record.spec)
         return Prediction.at(
             design,
@@ -306,20 +423,22 @@ class Results(Estimates):
     def clients(self) -> pd.DataFrame:
         """Return one row per client, in the order of the data.
 
-        n : rows; gradient : norm of its gradient at `params`; score, df : the score statistic there, with the variance
-        that the model of clients gives it, and its mean for a client that follows the model; p_value : of it (see
-        `adfl_stats.screen`); flagged : whether that test flags the client at a false discovery rate of .1; weight :
-        omega_m; verdict : how the model of clients
-        reads it: "" if it follows the majority, "noisy" if it does with a larger residual variance, "coherent" if it
-        is off together with others, "far off" if it is off by itself (none of these says corrupt); noise : its
-        residual variance over the typical one; shift : how far the
-        estimate would move without the client, for the coefficient that moves most, in standard errors;
-        influence : share of the network's consensus, M pi_m; distance : root mean square distance of its
-        estimate from `params`, in standard errors.
-
         A flag tests one client. A weight (with `ADFL`, the probability of being normal) and the verdict are about all
         clients at once: with many clients a flag in ten may be false and keep its weight, and a member of a coherent
         minority may lose it without a flag.
+
+        Returns
+        -------
+        DataFrame
+            n : rows; gradient : norm of its gradient at `params`; score, df : the score statistic there, with the
+            variance that the model of clients gives it, and its mean for a client that follows the model; p_value : of
+            it (see `adfl_stats.screen`); flagged : whether that test flags the client at a false discovery rate of .1;
+            weight : omega_m; verdict : how the model of clients classifies it: "" if it follows the majority, "noisy"
+            if it does with a larger residual variance, "coherent" if it is off together with others, "far off" if it is
+            off by itself (none of these means corrupt); noise : its residual variance over the typical one; shift : how
+            far the estimate would move without the client, for the coefficient that moves most, in standard errors;
+            influence : share of the network's consensus, M pi_m; distance : root mean square distance of its estimate
+            from `params`, in standard errors.
         """
         fit, columns = self.record, client_columns(self.record)
         screened = screen_fit(fit).to_frame()
@@ -336,6 +455,11 @@ class Results(Estimates):
         alpha : float
             Intervals are at level 1 - alpha.
 
+        Returns
+        -------
+        Heterogeneity
+            Tests, spread and intervals.
+
         Examples
         --------
         >>> import adfl_stats as ad
@@ -350,9 +474,13 @@ class Results(Estimates):
     def client_effects(self) -> pd.DataFrame:
         """Return each client's deviation from `params`: its own, and shrunk towards zero (empirical Bayes).
 
-        One row a client and coefficient. deviation, se : of the client's own estimate (one scoring step), with its
-        sampling error; effect, effect_se : E(u_m | data) under u_m ~ N(0, T) and its standard deviation, both zero
-        where the fit found no spread. ``params + effect`` is the client's parameter as the others help to see it.
+        Returns
+        -------
+        DataFrame
+            One row a client and coefficient. deviation, se : of the client's own estimate (one scoring step), with its
+            sampling error; effect, effect_se : E(u_m | data) under u_m ~ N(0, T) and its standard deviation, both zero
+            where the fit found no spread. ``params + effect`` is the empirical Bayes estimate of the client's
+            parameter.
         """
         fit, found = self.record, self.record.effects
         index = pd.MultiIndex.from_product([fit.labels, fit.names], names=[fit.client_name, "coefficient"])
@@ -364,26 +492,32 @@ class Results(Estimates):
         }
         return pd.DataFrame({name: value.ravel() for name, value in columns.items()}, index=index)
 
-    def check(self, abnormal: Any = None, theta0: ArrayLike | Mapping[Any, float] | None = None) -> Report:
-        """Hold this fit against the paper: Conditions 1 to 7, Theorems 1 to 3, what they lead to.
+    def check(self, abnormal: ClientSet | None = None, theta0: NumbersByName | None = None) -> Report:
+        """Compare this fit with the paper's theory: Conditions 1 to 7, Theorems 1 to 3 and what follows from them.
 
         Each line has the value here, what is wanted, and one of four words: holds, fails, indicative
-        (a statement of order, whose constants the paper leaves open) or unknown (the data cannot show).
+        (a statement of order, whose constants the paper leaves open) or unknown (the data cannot decide). The advice
+        names what fails, the clients or the network property behind it, and the repair.
 
         Parameters
         ----------
         abnormal : labels, indices or boolean mask, optional
             The set A of abnormal clients, as a list, set, array or Series. Labels that are numbers are
-            taken as labels. Without it the down-weighted clients stand in, and the lines say so.
+            taken as labels. Without it the down-weighted clients are used, and the lines say so.
         theta0 : array (P,), or Series or dict by name, optional
-            The true parameter of the normal clients. Without it the estimate stands in.
+            The true parameter of the normal clients. Without it the estimate is used.
+
+        Returns
+        -------
+        Report
+            One check a line, and advice.
         """
         from adfl_stats.theory.audit import audit
 
         return audit(self.record, self.data, abnormal, theta0)
 
-    def oracle(self, abnormal: Any, *, data: ClientData | None = None) -> OracleComparison:
-        """Set this fit beside the oracle, the pooled and the local estimates.
+    def oracle(self, abnormal: ClientSet, *, data: ClientData | None = None) -> OracleComparison:
+        """Compare this fit with the oracle, the pooled and the local estimates.
 
         Parameters
         ----------
@@ -391,17 +525,39 @@ class Results(Estimates):
             The set A of abnormal clients, as in `check`. The oracle pools the rows of all others.
         data : ClientData, optional
             ``model.data``; not needed where the fit kept them (``keep_data=True``).
+
+        Returns
+        -------
+        OracleComparison
+            Distances from the oracle and efficiencies.
         """
         return compare_with_oracle(self.record, self.data if data is None else data, abnormal)
 
-    def summary(self, alpha: float = 0.05) -> Any:
-        """Return a statsmodels `Summary`: text, HTML, LaTeX and CSV."""
+    def summary(self, alpha: float = 0.05) -> Summary:
+        """Return coefficients, clients, network, theory and notes as one text.
+
+        Parameters
+        ----------
+        alpha : float
+            Confidence limits are at level 1 - alpha.
+
+        Returns
+        -------
+        statsmodels Summary
+            Text, HTML, LaTeX and CSV.
+        """
         from adfl_stats.report.summary import summarize
 
         return summarize(self, alpha)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the results to a NumPy archive without pickle; `adfl_stats.load` reads it back."""
+        """Write the results to a NumPy archive without pickle; `adfl_stats.load` reads it back.
+
+        Parameters
+        ----------
+        path : str or path
+            The file; ``.npz`` is added where it has no ending.
+        """
         from adfl_stats.inference.storage import save
 
         save(self.record, path)

@@ -1,7 +1,7 @@
 """Which clients do not fit the majority: score tests of all clients, and control of false discoveries.
 
 The statistic of client m is s_m' Var(s_m)^+ s_m, Rao's score statistic of its gradient at the estimate. The variance,
-and the F distribution that the statistic is held against, are those of the fit's model of clients (`trust`): the
+and the F distribution of the statistic, are those of the fit's model of clients (`trust`): the
 client's noise level, the spread between clients, heavy tails, and what the client's own rows did to the estimate. The
 weights of the fit come from the same model. They answer another question: a weight is the probability of being normal
 given all clients at once, where a coherent minority is seen although no single member of it is; a flag is a test of
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -25,10 +25,16 @@ from adfl_stats.inference.client_record import ClientRecord
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.trust.weights import trusted_by
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from adfl_stats.inference.results import Results
+
 __all__ = ["METHODS", "Screening", "screen", "screen_fit", "verdicts"]
 
 
 METHODS = ("score", "mirror")
+# The default false discovery rate. Ours: the level that `benchmarks/real_clients.py` checks.
 LEVEL = 0.1
 # A printed table has the flagged clients and the next few, up to so many rows.
 NEXT_SHOWN, MOST_SHOWN = 5, 60
@@ -36,19 +42,30 @@ NEXT_SHOWN, MOST_SHOWN = 5, 60
 
 @dataclass(frozen=True, eq=False)
 class Screening:
-    """The verdict on every client; made by `screen`.
+    """Tests of all clients and the flags they give; made by `screen`.
 
-    Attributes
+    Parameters
     ----------
     q : float
         The false discovery rate that the flags allow.
     method : {"score", "mirror"}
         What the flags go by.
     clients : ClientRecord
-        The model that the clients were held against: noise levels, spread, tails.
+        The null model of the tests: noise levels, spread, tails.
     shifts : DataFrame
         How each coefficient would move if the client were left out (clients x coefficients): one Newton
         step from the estimate, exact in the Gaussian model. Clients without weight move nothing.
+    _table : DataFrame
+        What `to_frame` returns.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=5)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> found = ad.screen(ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit())
+    >>> found.q, found.method, set(found.flagged) >= set(sim.abnormal_labels)
+    (0.1, 'score', True)
     """
 
     q: float
@@ -65,16 +82,30 @@ class Screening:
     def to_frame(self) -> pd.DataFrame:
         """Return one row per client, in the order of the data.
 
-        n : rows; statistic, df : the score statistic and its mean under the model; p_value : of it;
-        adjusted : the smallest false discovery rate at which Benjamini and Hochberg's rule would flag the
-        client; mirror : the split-sample statistic, about symmetric around zero under the model; flagged;
-        weight : omega_m of the fit; verdict : how the fit reads the client (see `Results.clients`); shift : the
-        largest move of a coefficient, in standard errors, if the client were left out.
+        Returns
+        -------
+        DataFrame
+            n : rows; statistic, df : the score statistic and its mean under the model; p_value : of it;
+            adjusted : the smallest false discovery rate at which Benjamini and Hochberg's rule would flag the
+            client; mirror : the split-sample statistic, about symmetric around zero under the model; flagged;
+            weight : omega_m of the fit; verdict : how the model of clients classifies it (see `Results.clients`);
+            shift : the largest move of a coefficient, in standard errors, if the client were left out.
         """
         return self._table.copy()
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the clients one above the other: their statistics, where these usually lie, and the flags."""
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw every client's statistic, its usual range under the model, and the flags.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; a new figure if not given.
+
+        Returns
+        -------
+        matplotlib axes
+            The axes.
+        """
         from adfl_stats.report.plots import screening
 
         return screening(self, ax)
@@ -105,11 +136,11 @@ class Screening:
         held = f"dispersion {self.clients.dispersion:.4g} and excess kurtosis {self.clients.kurtosis:.2f}"
         held += ", and the spread between clients" if self.clients.differ else ""
         return [
-            f"Held against {held}.",
-            "A flag says that a client does not fit the majority, and no more.",
+            f"Null distribution with {held}.",
+            "A flag means that a client does not fit the majority, not that its data are corrupt.",
             "A flag tests one client; a weight is its probability of being normal given all of them.",
             *self._disagreements,
-            "Flags are about the estimate at hand; where the fit is not robust they mislead.",
+            "Flags are valid at a robust estimate only.",
         ]
 
     @property
@@ -125,14 +156,14 @@ class Screening:
         return notes
 
 
-def screen(res: Any, q: float = LEVEL, *, method: str = "score") -> Screening:
-    """Say which clients of a fit are abnormal, with at most a share `q` of false flags on average.
+def screen(res: Results, q: float = LEVEL, *, method: str = "score") -> Screening:
+    """Flag abnormal clients of a fit, with at most a share `q` of false flags on average.
 
     Parameters
     ----------
     res : Results
-        A robust fit. At an estimate that the abnormal clients have bent (as plain DFL's is), the gradients
-        of normal clients are not zero in the mean either, and flags mean nothing.
+        A robust fit. At an estimate that is biased by the abnormal clients (as plain DFL's is), the gradients
+        of normal clients are not zero in the mean either, and flags are not valid (masking and swamping).
     q : float
         False discovery rate: the expected share of normal clients among the flagged ones.
     method : {"score", "mirror"}
@@ -140,7 +171,12 @@ def screen(res: Any, q: float = LEVEL, *, method: str = "score") -> Screening:
         split-sample rule of ByMI (Qian, Wang, Ren and Zou, 2024), which needs no reference distribution
         but symmetry: with W_m the product of the scores of two halves of the client's rows, flag W_m >= L
         for the smallest L with (1 + #{W <= -L}) / #{W >= L} <= q. It flags nobody where fewer than 1 / q
-        clients are abnormal, and wants rows in an order that means nothing, or halves alike.
+        clients are abnormal, and needs rows in an order without meaning.
+
+    Returns
+    -------
+    Screening
+        Flags, statistics and p-values of all clients.
 
     Examples
     --------

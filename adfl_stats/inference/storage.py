@@ -83,11 +83,34 @@ def _add_fit(fit: FitRecord, arrays: dict[str, Any], words: dict[str, Any]) -> N
     }
 
 
-def load(path: str | PathLike[str]) -> Any:
-    """Read results written by their `save`: `Results` of a GLM, or those of another objective.
+def load(path: str | PathLike[str]) -> Results | ObjectiveResults:
+    """Read results written by their `save`.
 
-    Everything comes back exactly, but for the data and the formula's specification, which a file does
+    Everything is restored exactly but for the data and the formula's specification, which a file does
     not keep: predictions then need the model's own columns.
+
+    Parameters
+    ----------
+    path : str or path
+        The file; ``.npz`` is added where it has no ending and does not exist.
+
+    Returns
+    -------
+    Results or ObjectiveResults
+        Results of a GLM, or those of another objective.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3)).fit()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     res.save(f"{folder}/fit")
+    ...     again = ad.load(f"{folder}/fit")
+    >>> again.params.equals(res.params)
+    True
     """
     path = Path(path)
     path = path if path.suffix == ".npz" or path.exists() else path.with_name(path.name + ".npz")

@@ -1,1 +1,1 @@
-"""Results in words and pictures."""
+"""Summaries and plots of results."""

@@ -1,4 +1,4 @@
-"""Results of an objective in words."""
+"""The summary of a fit of any objective."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures; each takes `ax`, draws there or on a new figure, and returns the axes."""
+"""Plots; each takes `ax`, draws there or on a new figure, and returns the axes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from adfl_stats.inference.heterogeneity import Heterogeneity
     from adfl_stats.inference.results import Results
     from adfl_stats.inference.screening import Screening
@@ -23,21 +25,34 @@ TRUSTED, DOUBTED, QUIET = "#2b6ca3", "#c0392b", "#8a8a8a"
 MOST_DRAWN, MOST_NAMED, MOST_EIGENVALUES = 500, 40, 1000
 
 
-def clients(res: Results, ax: Any = None, label: int = 5) -> Any:
-    """Draw every client's score statistic against its weight's verdict.
+def clients(res: Results, ax: Axes | None = None, label: int = 5) -> Axes:
+    """Plot every client's score statistic, with the down-weighted clients in another colour.
 
-    Clients stand in order of the statistic, on a root scale, with the band that a client following
-    the model leaves with probability .05, as the p-values of `Results.clients` have it. Colour says who was
-    down-weighted.
+    Clients are in order of the statistic, on a root scale, with the band that a client following
+    the model leaves with probability .05, as the p-values of `Results.clients` have it.
 
     Parameters
     ----------
     res : Results
         A fit.
     ax : matplotlib axes, optional
-        Where to draw.
+        Where to draw; a new figure if not given.
     label : int
         How many of the highest points carry the client's name.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+    >>> ad.plots.clients(model.fit()).get_ylabel()
+    'root of the score statistic'
     """
     ax = _axes(ax)
     fit, found = res.record, res.record.clients
@@ -58,8 +73,31 @@ def clients(res: Results, ax: Any = None, label: int = 5) -> Any:
     return _plain(ax)
 
 
-def lambda_path(res: Results, ax: Any = None) -> Any:
-    """Plot the cross-validation score of each lambda, and how many clients it trusts."""
+def lambda_path(res: Results, ax: Axes | None = None) -> Axes:
+    """Plot the cross-validation score of each lambda, and how many clients it trusts.
+
+    Parameters
+    ----------
+    res : Results
+        A fit by ``ADFL(lam="cv")``, or by several lambdas.
+    ax : matplotlib axes, optional
+        Where to draw; a new figure if not given.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+    >>> ax = ad.plots.lambda_path(model.fit(ad.ADFL(lam=[1.0, 4.0]), step=0.1, rounds=50))
+    >>> ax.get_xlabel()
+    'lambda'
+    """
     table = res.lambda_path
     if table is None:
         raise ValueError("res has no lambda_path: its lambda was given; fit with ADFL(lam='cv') or several lam")
@@ -78,11 +116,32 @@ def lambda_path(res: Results, ax: Any = None) -> Any:
     return ax
 
 
-def trace(res: Results, ax: Any = None) -> Any:
-    """Draw how far clients move in a round, and how far apart they are, over all rounds of the fit.
+def trace(res: Results, ax: Axes | None = None) -> Axes:
+    """Plot how far clients move in a round, and how far apart they are, over all rounds of the fit.
 
-    Where the limit was solved for, an iteration of the solver stands in the place of a round, and the axis counts the
-    solver's passes over the data.
+    Where the limit was solved for there are no rounds: the axis counts the solver's passes over the data, and a move is
+    that of an iteration.
+
+    Parameters
+    ----------
+    res : Results
+        A fit.
+    ax : matplotlib axes, optional
+        Where to draw; a new figure if not given.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+    >>> ad.plots.trace(model.fit(ad.DFL(), step=0.1, rounds=50)).get_xlabel()
+    'round'
     """
     ax = _axes(ax)
     table = res.trace
@@ -101,12 +160,12 @@ def trace(res: Results, ax: Any = None) -> Any:
     return _plain(ax)
 
 
-def network(net: Network, ax: Any = None) -> Any:
+def network(net: Network, ax: Axes | None = None) -> Axes:
     """Draw who listens to whom, with the clients coloured by their influence.
 
     Edges that go both ways are lines; those that go one way taper from the sender to the receiver. Circles
     are drawn as such, and everything else if networkx is not there; other networks have a spring layout.
-    Colour is influence over its mean; hollow red marks clients whose data leave no trace, as nobody hears them.
+    Colour is influence over its mean; hollow red marks clients with influence zero.
 
     Parameters
     ----------
@@ -114,6 +173,17 @@ def network(net: Network, ax: Any = None) -> Any:
         Of at most 500 clients.
     ax : matplotlib axes, optional
         Where to draw.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> ad.plots.network(ad.networks.directed_circle(10, 3)).get_title()
+    '10 clients, 30 edges; the broad end sends'
     """
     _demand_network(net, MOST_DRAWN, "a drawing shows", "Use check_network(net), or draw a part of it")
     ax = _axes(ax, (7.0, 5.5))
@@ -124,7 +194,7 @@ def network(net: Network, ax: Any = None) -> Any:
     receiver = np.repeat(np.arange(M), np.diff(net.indptr))
     pairs = np.column_stack([net.indices, receiver])[net.indices != receiver]
     mutual = np.isin(pairs[:, 0] * M + pairs[:, 1], pairs[:, 1] * M + pairs[:, 0])
-    # Many edges need thin ink: at 100 clients and 1000 edges each should still be a line.
+    # Many edges are drawn more transparent: at 100 clients and 1000 edges each should still be visible.
     ink = float(np.clip(6.0 / np.sqrt(max(len(pairs), 1)), 0.08, 0.6))
     for chosen, first, last in ((mutual, 0.9, 0.9), (~mutual, 2.4, 0.3)):
         pieces = _curves(place[pairs[chosen]], on_circle, tapered=first > last)
@@ -140,7 +210,7 @@ def network(net: Network, ax: Any = None) -> Any:
     return ax
 
 
-def _demand_network(net: Any, most: int, shown: str, instead: str) -> None:
+def _demand_network(net: Network, most: int, shown: str, instead: str) -> None:
     if isinstance(net, NetworkSchedule):
         one_network(net, "a plot of the network")
     if not isinstance(net, Network):
@@ -181,7 +251,7 @@ def _curves(ends: Array, bent: bool, tapered: bool) -> Array:
     return np.stack([points[:, :-1], points[:, 1:]], axis=2)
 
 
-def _draw_clients(ax: Any, net: Network, place: Array) -> None:
+def _draw_clients(ax: Axes, net: Network, place: Array) -> None:
     from matplotlib.colors import TwoSlopeNorm
 
     M = net.n_clients
@@ -194,10 +264,11 @@ def _draw_clients(ax: Any, net: Network, place: Array) -> None:
         # Half and twice the mean at least, so that small differences look small.
         scale = TwoSlopeNorm(1.0, vmin=min(0.5, float(share[heard].min())), vmax=max(2.0, float(share.max())))
         colours = {"c": share[heard], "cmap": "viridis", "norm": scale}
-    drawn = ax.scatter(*place[heard].T, s=size, edgecolors="white", linewidths=0.7, zorder=3, **colours)
+    x, y = place[:, 0], place[:, 1]
+    drawn = ax.scatter(x[heard], y[heard], s=size, edgecolors="white", linewidths=0.7, zorder=3, **colours)
     if not heard.all():
         ax.scatter(
-            *place[~heard].T, s=size, facecolors="white", edgecolors=DOUBTED, linewidths=1.3, zorder=3,
+            x[~heard], y[~heard], s=size, facecolors="white", edgecolors=DOUBTED, linewidths=1.3, zorder=3,
             label=f"influence 0 ({int((~heard).sum())})",
         )  # fmt: skip
         # Below the drawing: inside, a client may stand anywhere.
@@ -208,12 +279,12 @@ def _draw_clients(ax: Any, net: Network, place: Array) -> None:
         bar = ax.figure.colorbar(drawn, ax=ax, shrink=0.7, pad=0.02, label="influence / mean")
         bar.outline.set_visible(False)
     if M <= MOST_NAMED:
-        for name, (x, y) in zip(net.labels, place, strict=True):
-            ax.annotate(str(name), (x, y), xytext=(0, 0.55 * np.sqrt(size) + 1), textcoords="offset points",
+        for k, name in enumerate(net.labels):
+            ax.annotate(str(name), (x[k], y[k]), xytext=(0, 0.55 * np.sqrt(size) + 1), textcoords="offset points",
                         ha="center", va="bottom", fontsize="x-small", zorder=4)  # fmt: skip
 
 
-def spectrum(net: Network, ax: Any = None) -> Any:
+def spectrum(net: Network, ax: Axes | None = None) -> Axes:
     """Draw the eigenvalues of W in the unit circle, and the circle that all but one 1 lie in.
 
     Parameters
@@ -222,6 +293,17 @@ def spectrum(net: Network, ax: Any = None) -> Any:
         Of at most 1000 clients.
     ax : matplotlib axes, optional
         Where to draw.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> ad.plots.spectrum(ad.networks.directed_circle(10, 3)).get_xlabel()
+    'real part'
     """
     instead = "Use net.second_eigenvalue, or check_network(net)"
     _demand_network(net, MOST_EIGENVALUES, "all eigenvalues are drawn for", instead)
@@ -245,10 +327,10 @@ def spectrum(net: Network, ax: Any = None) -> Any:
     return _plain(ax)
 
 
-def rates(rates: Rates, ax: Any = None) -> Any:
+def rates(rates: Rates, ax: Axes | None = None) -> Axes:
     """Draw the clients' distance from their limit by round, beside the exact and fitted factors and the paper's bound.
 
-    The lines of the factors end where the distances end; they run along them once faster modes have died out. The
+    The lines of the factors end where the distances end; they agree with them once faster modes have decayed. The
     factor fitted to the fit's own trace is drawn where it was seen at the same step. The bound starts where the
     distances start, and its constant is open.
 
@@ -258,6 +340,20 @@ def rates(rates: Rates, ax: Any = None) -> Any:
         What ``model.rates(res)`` returned.
     ax : matplotlib axes, optional
         Where to draw.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+    >>> ad.plots.rates(model.rates(model.fit(ad.DFL(), step=0.1, rounds=50))).get_xlabel()
+    'round'
     """
     ax = _axes(ax)
     at, distance = rates.distances["round"].to_numpy(), rates.distances["distance"].to_numpy()
@@ -279,8 +375,8 @@ def rates(rates: Rates, ax: Any = None) -> Any:
     return _plain(ax)
 
 
-def screening(screened: Screening, ax: Any = None) -> Any:
-    """Draw the clients one above the other, the most suspicious on top.
+def screening(screened: Screening, ax: Axes | None = None) -> Axes:
+    """Plot the clients' statistics, the largest on top.
 
     A point is the client's score statistic over its mean under the model, on a log scale; the grey line
     behind it is where 95 % of clients that follow the model have theirs. With the mirror statistic, the points
@@ -293,6 +389,20 @@ def screening(screened: Screening, ax: Any = None) -> Any:
     ax : matplotlib axes, optional
         Where to draw; without it the figure grows with the clients. Names are left out where they would
         overlap.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+    >>> ad.plots.screening(ad.screen(model.fit())).get_xlabel()
+    'score statistic / its mean under the model'
     """
     table = screened.to_frame()
     ax = _axes(ax, (7.0, float(np.clip(1.4 + 0.13 * len(table), 3.0, 14.0))))
@@ -316,9 +426,7 @@ def screening(screened: Screening, ax: Any = None) -> Any:
     ):
         ax.scatter(value[mask], place[mask], s=16, color=colour, label=f"{text} ({int(mask.sum())})", zorder=3)
     ax.set_ylim(-1, len(table))
-    width, height = (
-        size * share for size, share in zip(ax.figure.get_size_inches(), ax.get_position().size, strict=True)
-    )
+    width, height = _inches(ax)
     room = 72.0 * height / (len(table) + 1)
     if room >= 6.0:
         ax.set_yticks(place, [str(name) for name in table.index[order]], fontsize=min(0.85 * room, 9.0))
@@ -331,7 +439,7 @@ def screening(screened: Screening, ax: Any = None) -> Any:
     return _plain(ax)
 
 
-def heterogeneity(found: Heterogeneity, coefficient: str | None = None, ax: Any = None) -> Any:
+def heterogeneity(found: Heterogeneity, coefficient: str | None = None, ax: Axes | None = None) -> Axes:
     """Draw the clients' deviations from the estimate in one coefficient, raw and shrunken.
 
     Parameters
@@ -342,6 +450,11 @@ def heterogeneity(found: Heterogeneity, coefficient: str | None = None, ax: Any 
         Which; without it the one with the largest spread in units of a client's standard error.
     ax : matplotlib axes, optional
         Where to draw. Names are left out where they would overlap.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
 
     Examples
     --------
@@ -368,8 +481,7 @@ def heterogeneity(found: Heterogeneity, coefficient: str | None = None, ax: Any 
     ax.scatter(shrunken, place, s=14, color=TRUSTED, label="shrunken (empirical Bayes)", zorder=4)
     tau = table.loc[coefficient, "tau"]
     ax.set(xlabel=f"{coefficient}: deviation from the estimate (tau = {tau:.3g})", ylim=(-1, len(clients)))
-    height = ax.figure.get_size_inches()[1] * ax.get_position().size[1]
-    room = 72.0 * height / (len(clients) + 1)
+    room = 72.0 * _inches(ax)[1] / (len(clients) + 1)
     if room >= 6.0:
         ax.set_yticks(place, [str(name) for name in clients.index], fontsize=min(0.85 * room, 9.0))
         ax.tick_params(axis="y", length=0)
@@ -379,7 +491,7 @@ def heterogeneity(found: Heterogeneity, coefficient: str | None = None, ax: Any 
     return _plain(ax)
 
 
-def _axes(ax: Any, size: tuple[float, float] = (7.0, 4.0)) -> Any:
+def _axes(ax: Axes | None, size: tuple[float, float] = (7.0, 4.0)) -> Axes:
     if ax is not None:
         return ax
     try:
@@ -389,7 +501,12 @@ def _axes(ax: Any, size: tuple[float, float] = (7.0, 4.0)) -> Any:
     return pyplot.subplots(figsize=size, layout="constrained")[1]
 
 
-def _plain(ax: Any) -> Any:
+def _inches(ax: Axes) -> tuple[float, float]:
+    """Return width and height of the axes."""
+    return ax.bbox.width / ax.figure.dpi, ax.bbox.height / ax.figure.dpi
+
+
+def _plain(ax: Axes) -> Axes:
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     return ax

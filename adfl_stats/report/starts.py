@@ -1,4 +1,4 @@
-"""What the start does to the result: the same method from several starts, side by side."""
+"""Sensitivity of a fit to its start: the same method from several starts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from adfl_stats._types import Array, InitialEstimates
 from adfl_stats.losses.evaluation import majority_misfits
 from adfl_stats.methods import ADFL, DFL, Bridge, Method, TrimmedScores
 from adfl_stats.model import DecentralizedGLM
@@ -17,7 +18,10 @@ __all__ = ["compare_starts"]
 
 
 def compare_starts(
-    model: DecentralizedGLM, starts: Mapping[str, Any] | None = None, method: Any = None, **how: Any
+    model: DecentralizedGLM,
+    starts: Mapping[str, InitialEstimates | None] | None = None,
+    method: Method | None = None,
+    **how: Any,
 ) -> pd.DataFrame:
     """Fit one method from several starts.
 
@@ -77,5 +81,5 @@ def compare_starts(
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def _size(values: Any) -> float:
+def _size(values: Array) -> float:
     return float(np.sqrt(np.mean(np.square(values))))

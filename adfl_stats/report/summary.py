@@ -1,4 +1,4 @@
-"""Results in words: a statsmodels `Summary` with a header, coefficients, clients, theory and notes."""
+"""The summary of a fit: a statsmodels `Summary` with a header, coefficients, clients, theory and notes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _differences(res: Results) -> Cells:
 
 
 def _theory(res: Results) -> Cells:
-    """Return what the theory asks for that the network and the settings show by themselves."""
+    """Return the conditions that network and settings alone decide."""
     fit, net = res.record, res.network
     if isinstance(net, NetworkSchedule):
         lines = [["Condition 5: rho", "changes", "< 1", "unknown"]]
@@ -168,13 +168,15 @@ def _notes(res: Results) -> list[str]:
             f"Some clients sent false messages (attack {fit.details['attack']}): a stress test, outside the theory."
         )
     if "lam" in fit.details:
-        suspicion = {"norm": "gradient norm", "score": "excess of the root score statistic over its .95 quantile"}[
-            fit.details["measure"]
-        ]
+        suspicion = {
+            "norm": "gradient norm",
+            "score": "excess of the root score statistic (one dispersion) over that of its chi-square .95 quantile",
+        }[fit.details["measure"]]
         chosen = " (by cross-validation)" if "lambda_path" in fit.details else ""
         notes.append(
             f"Weights exp(-lambda s) over their largest, lambda = {fit.details['lam']:.3g}{chosen}, s = {suspicion}, "
-            f"{fit.details['stages']} stage(s)."
+            f"{fit.details['stages']} stage(s). P-values and flags are those of the score test of the model of "
+            "clients, with its own null distribution; they may disagree with these weights."
         )
     if fit.details.get("equalise"):
         notes.append(
@@ -199,12 +201,12 @@ def _notes(res: Results) -> list[str]:
     ]
     if "disputed" in fit.details:
         notes.append(
-            f"Two readings of the clients fit about as well and disagree about {fit.details['disputed']} of them: the "
-            "data do not tell clearly who follows the majority. See screen and compare_starts."
+            f"Two models of the clients fit about as well and differ about {fit.details['disputed']} of them: the data "
+            "do not identify clearly who follows the majority. See screen and compare_starts."
         )
     notes += _network_notes(res)
     if not res.converged:
-        notes.append("The numerical error is above the tolerance: read the table with care.")
+        notes.append("The numerical error is above the tolerance: estimates and tests are approximate.")
     return notes
 
 
@@ -238,7 +240,7 @@ def _network_notes(res: Results) -> list[str]:
         )
         hardly = net.n_clients * net.influence.to_numpy() < LEAST_INFLUENCE
         if hardly.any():
-            notes.append(f"Too little heard for that to make up for it: {listing(net.labels[hardly])}.")
+            notes.append(f"Influence too small for balanced steps to compensate: {listing(net.labels[hardly])}.")
     elif not net.is_doubly_stochastic and fit.smooth:
         notes.append(
             f"The network counts some clients more than others (SE(W) = {net.se:.3g}), and steps are not "
@@ -263,7 +265,7 @@ def _condition_5_notes(condition: Condition5) -> list[str]:
 def _error_note(res: Results) -> str:
     error = res.record.error
     if np.isnan(error.optimisation):
-        return "Numerical error: consensus only; this method solves no common equation to hold it against."
+        return "Numerical error: consensus only; this method solves no common estimating equation."
     return (
         f"Numerical error: optimisation {error.optimisation:.3f} + consensus {error.consensus:.3f} standard errors, "
         f"for the worst coefficient; wanted {res.record.tolerance:g}."

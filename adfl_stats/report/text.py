@@ -45,7 +45,7 @@ class TextSummary(Summary):
 
 @dataclass(frozen=True)
 class Cells:
-    """A table in words, from which one with short names and one with names in full are made."""
+    """A table of text cells, from which one with short names and one with names in full are made."""
 
     rows: list[list[str]]
     headers: list[str]

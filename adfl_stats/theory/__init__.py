@@ -1,4 +1,4 @@
-"""What the paper demands, what it promises, and what to do about it."""
+"""The conditions and theorems of the paper, their values for a fit or network, and advice."""
 
 from adfl_stats.theory.advice import Advice
 from adfl_stats.theory.checks import Check, Report

@@ -1,11 +1,10 @@
-"""Which step, how many rounds, what holds them up, and what a repair would save."""
+"""Advice on step and rounds, the bottleneck, and the effect of repairs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,10 +26,18 @@ NETWORK, DATA = "network", "data"
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Advice(Report):
-    """A report with the step and rounds that it recommends.
+    """A report with the step and rounds that it recommends; made by `DecentralizedGLM.advise`.
 
-    Attributes
+    Parameters
     ----------
+    title : str
+        As in `Report`, like the three that follow.
+    checks : tuple of Check
+        Bias, safe step, imbalance, and the rate of agreement.
+    advice : tuple of str
+        What to do.
+    tables : mapping of str to DataFrame
+        What each repair would change.
     step : float
         The largest step whose bias is below its share of the tolerance, and that is safe; NaN if none is.
     rounds : float
@@ -43,6 +50,16 @@ class Advice(Report):
     bottleneck : {"network", "data"}
         What is slower at this step: the clients' agreement (1 - |lambda_2(W)|) or their common descent
         (step times the smallest curvature).
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3))
+    >>> advice = model.advise()
+    >>> advice.step < 1.0, advice.bias <= 0.05, advice["imbalance"].status
+    (True, True, 'holds')
     """
 
     step: float
@@ -52,7 +69,7 @@ class Advice(Report):
     bottleneck: str
 
 
-def advisable(method: Any) -> Method:
+def advisable(method: Method | None) -> Method:
     """Return a method of means and gradient steps, by default ``DFL()``; others are refused."""
     method = DFL() if method is None else method
     if not (isinstance(method, Method) and method.has_limit):
@@ -149,7 +166,7 @@ def _networks(network: Network) -> Iterator[tuple[str, Network | str, int]]:
         yield name, repaired if groups == 1 else f"not possible: it leaves {groups} closed groups", exchanges
 
 
-# ---------------------------------------------------------------------- words
+# ---------------------------------------------------------------------- checks and advice
 
 
 def _bottleneck(here: Outlook) -> str:
@@ -174,32 +191,48 @@ def _checks(problem: Problem, here: Outlook, tolerance: float) -> tuple[Check, .
 
 def _sentences(here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator[str]:
     if not math.isfinite(here.step):
-        yield "No step was found whose bias is small enough; see the repairs, or allow a larger tolerance."
+        yield "No step has a bias within the tolerance; see the repairs, or allow a larger tolerance."
     else:
         yield (
             f"Use step={here.step:.3g} and rounds={here.rounds:.0f}: the fit then ends within {tolerance:g} standard "
             f"errors of what the network solves."
         )
         if here.step < 0.5 * here.safe:
-            yield f"Stability alone would allow steps up to {here.safe:.3g}; the bias forbids them. " + (
+            yield f"Stability alone would allow steps up to {here.safe:.3g}; their bias is above the tolerance. " + (
                 "Most of it is each client's own last gradient step, which no network removes: cut the step towards "
                 "the end, as fit() without a step does."
                 if here.own > 0.5 * here.bias
                 else "Most of it is slow agreement: a network that mixes faster allows larger steps."
             )
-    if _bottleneck(here) == NETWORK:
-        yield "The network is the bottleneck: clients agree more slowly than they descend. More neighbours help most."
-    else:
-        yield (
-            "The data are the bottleneck: clients agree faster than they descend along the direction that is known "
-            "least. Columns on like scales help, or fit() without a step, which rescales them."
-        )
+    yield from _on_bottleneck(here, table)
     if here.imbalance > tolerance:
         yield (
             f"The network counts some clients more than others, which moves the estimate by {here.imbalance:.2g} "
             f"standard errors whatever the step; {_cures(table, tolerance)}."
         )
     yield from _cheapest(here, table, tolerance)
+
+
+def _on_bottleneck(here: Outlook, table: pd.DataFrame) -> Iterator[str]:
+    """Say what is slower, by how much, and what on this problem makes it faster."""
+    fewer = [str(name) for name in table.index[1:] if float(table["exchanges"][name]) < here.rounds]
+    if _bottleneck(here) == NETWORK:
+        yield (
+            f"The network is the bottleneck: in a round clients agree by {here.gap:.2g} (1 - |lambda_2(W)|) and "
+            f"descend by {here.pace:.2g} (step times smallest curvature). "
+            + ("More neighbours raise the first." if not fewer else "See the repairs with fewer exchanges.")
+        )
+        return
+    rescaled = float(table["exchanges"]["fit(method) in rounds"])
+    yield (
+        f"The data are the bottleneck: in a round clients descend by {here.pace:.2g} (step times smallest curvature) "
+        f"and agree by {here.gap:.2g} (1 - |lambda_2(W)|). "
+        + (
+            f"fit() without a step rescales the coordinates and cuts the step, and needs about {rescaled:.0f} rounds."
+            if rescaled < here.rounds
+            else "Rescaled coordinates would not need fewer rounds; a larger tolerance would."
+        )
+    )
 
 
 def _unknown_weights(method: Method) -> str:
@@ -218,7 +251,7 @@ def _cheapest(here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator[
     best = others["exchanges"].dropna().sort_values()
     if unbalanced and len(best):
         yield (
-            f"Of the changes that cure the imbalance, {best.index[0]} needs the fewest exchanges with neighbours, "
+            f"Of the changes that remove the imbalance, {best.index[0]} needs the fewest exchanges with neighbours, "
             f"about {best.iloc[0]:.0f}; as it is, {here.rounds:.0f} lead to the estimate of an unbalanced network."
         )
     elif not unbalanced and best.iloc[0] < 0.9 * here.rounds:
@@ -226,7 +259,7 @@ def _cheapest(here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator[
 
 
 def _no_consensus(groups: int) -> Advice:
-    check = Check("closed groups", "Condition 5", float(groups), "1", FAILS, "They never hear of one another.")
+    check = Check("closed groups", "Condition 5", float(groups), "1", FAILS, "No messages pass between them.")
     words = f"The network falls into {groups} groups: no step makes them agree. Add an edge between them, or fit apart."
     return Advice(
         title="Advice on step and rounds",
@@ -243,4 +276,6 @@ def _no_consensus(groups: int) -> Advice:
 def _cures(table: pd.DataFrame, tolerance: float) -> str:
     """Return which repairs remove the imbalance, as the table shows."""
     found = [str(name) for name in table.index[1:] if float(table["imbalance"][name]) <= tolerance]
-    return f"{' or '.join(found)} would cure that" if found else "no repair here cures that: some clients are not heard"
+    if not found:
+        return "no repair in the table removes that"
+    return f"{' or '.join(found)} would remove that"

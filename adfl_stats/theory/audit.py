@@ -1,20 +1,25 @@
-"""The whole theory of the paper held against one fit."""
+"""All conditions and theorems of the paper with the values of one fit."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from adfl_stats._types import ClientSet, NumbersByName
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.inference.record import FitRecord
-from adfl_stats.theory.checks import FAILS, Report
+from adfl_stats.theory.checks import Report
 from adfl_stats.theory.conditions import conditions, start_conditions
 from adfl_stats.theory.constants import Constants
+from adfl_stats.theory.fit_advice import fit_advice
 from adfl_stats.theory.theorems import corollary1, proposition1, theorem1, theorem2, theorem3
 
 __all__ = ["audit"]
 
 
-def audit(fit: FitRecord, data: ClientData | None = None, abnormal: Any = None, theta0: Any = None) -> Report:
+def audit(
+    fit: FitRecord,
+    data: ClientData | None = None,
+    abnormal: ClientSet | None = None,
+    theta0: NumbersByName | None = None,
+) -> Report:
     """Return Conditions 1 to 7, Theorems 1 to 3, Proposition 1 and Corollary 1 as a report.
 
     Parameters
@@ -30,15 +35,4 @@ def audit(fit: FitRecord, data: ClientData | None = None, abnormal: Any = None, 
     parts = (conditions, theorem1, proposition1, theorem2, theorem3, start_conditions, corollary1)
     lines = tuple(line for part in parts for line in part(c))
     title = f"Theory behind {fit.method} ({fit.family.name}, {c.M} clients, N = {c.N:.0f}, P = {c.P})"
-    return Report(title, lines, _advice(c))
-
-
-def _advice(c: Constants) -> tuple[str, ...]:
-    entries = []
-    if not (c.abnormal_given and c.theta0_given):
-        entries.append("In a simulation pass abnormal= and theta0=, so that nothing has to stand in for the truth.")
-    if c.condition_5.status == FAILS:
-        entries.append("Condition 5: give clients more neighbours, or let them keep part of their own (net.lazy()).")
-    if c.degenerate:
-        entries.append("Condition 3: merge the clients named with others, or drop collinear columns.")
-    return tuple(entries)
+    return Report(title, lines, fit_advice(fit, c))

@@ -3,7 +3,7 @@
 Notation: ``varrho`` is the abnormal share, ``se`` is SE(W), ``flat_mean`` is ||M_A^-1 sum_A flat_m|| and
 ``flat_rms`` its root mean square counterpart, ``omega_good`` is M^-1 sum over normal clients of omega_m,
 ``omega_bad`` the root mean square of omega_m over abnormal ones, ``delta`` is Delta-bar_2. A bound with
-a vanishing divisor (rho >= 1, no curvature, no trust) is infinite: the theory then promises nothing.
+a vanishing divisor (rho >= 1, no curvature, no trust) is infinite: the theory then gives no bound.
 """
 
 from __future__ import annotations

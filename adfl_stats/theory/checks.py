@@ -1,7 +1,7 @@
-"""Checks and reports: what the paper demands or promises, its value here, and whether it holds.
+"""Checks and reports: a condition or bound of the paper, its value here, and whether it holds.
 
 A check has one of four words. ``holds`` and ``fails`` are for what can be decided; ``indicative`` for
-statements of order, whose constants the theory leaves open; ``unknown`` for what the data cannot show.
+statements of order, whose constants the theory leaves open; ``unknown`` for what the data cannot decide.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STATUSES = (HOLDS, FAILS, INDICATIVE, UNKNOWN)
 class Check:
     """One line of a report.
 
-    Attributes
+    Parameters
     ----------
     name : str
         What is looked at.
@@ -42,7 +42,12 @@ class Check:
     status : {"holds", "fails", "indicative", "unknown"}
         The verdict.
     note : str
-        What it means, in plain words.
+        What it means.
+
+    Examples
+    --------
+    >>> Check("rho", "Condition 5", 0.8, "< 1", "holds").status
+    'holds'
     """
 
     name: str
@@ -65,7 +70,7 @@ def decided(condition: bool) -> str:
 class Report:
     """Checks under a title, with advice and further tables.
 
-    Attributes
+    Parameters
     ----------
     title : str
         Of what this is the report.
@@ -75,6 +80,13 @@ class Report:
         What to do, one sentence an entry.
     tables : mapping of str to DataFrame
         Numbers behind the advice, by their heading.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> report = ad.check_network(ad.networks.directed_circle(10, 3))
+    >>> report["rho"].status, [check.name for check in report.failed]
+    ('holds', [])
     """
 
     title: str
@@ -94,13 +106,25 @@ class Report:
         raise KeyError(f"the report has no check {name!r}; it has {', '.join(c.name for c in self.checks)}")
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per check: place, value, bound, status, note."""
+        """Return the checks as a frame.
+
+        Returns
+        -------
+        DataFrame
+            One row per check: place, value, bound, status, note.
+        """
         columns = ["name", "place", "value", "bound", "status", "note"]
         rows = [[getattr(check, column) for column in columns] for check in self.checks]
         return pd.DataFrame(rows, columns=columns).set_index("name")
 
     def to_json(self) -> str:
-        """Return everything as JSON; numbers that are not finite become null or text."""
+        """Return everything as JSON.
+
+        Returns
+        -------
+        str
+            Numbers that are not finite are null or text.
+        """
         content = {
             "title": self.title,
             "checks": [
@@ -114,7 +138,13 @@ class Report:
         return json.dumps(content, indent=1)
 
     def save(self, path: str | Path) -> None:
-        """Write the report; the ending says how: .json, .html, .csv (the checks) or text."""
+        """Write the report to a file.
+
+        Parameters
+        ----------
+        path : str or path
+            Its ending decides the format: .json, .html, .csv (the checks) or text.
+        """
         target = Path(path)
         written = {".json": self.to_json, ".html": self.to_html, ".csv": lambda: self.to_frame().to_csv()}
         target.write_text(written.get(target.suffix, self.__str__)(), encoding="utf-8")
@@ -139,7 +169,13 @@ class Report:
     __repr__ = __str__
 
     def to_html(self) -> str:
-        """Return the report as an HTML fragment."""
+        """Return the report as an HTML fragment.
+
+        Returns
+        -------
+        str
+            A heading, the checks, the tables and the advice.
+        """
         colour = {HOLDS: "#1e8449", FAILS: "#c0392b", INDICATIVE: "#9a7d0a", UNKNOWN: "#7f8c8d"}
         cells = "".join(
             f"<tr><th style='text-align:left'>{html.escape(c.name)}</th><td>{html.escape(c.place)}</td>"
@@ -174,7 +210,7 @@ def _dashed(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def factor_text(value: float) -> str:
-    """Return a factor with digits that tell it from 1."""
+    """Return a factor with enough digits to differ from 1."""
     return f"1 - {1.0 - value:.2g}" if 0.999 < value < 1.0 - 1e-12 else number(value)
 
 

@@ -10,7 +10,7 @@ from adfl_stats.theory.checks import FAILS, HOLDS, UNKNOWN, decided
 
 __all__ = ["Condition5", "condition_5"]
 
-# Numbers within this of 1 are 1 up to rounding; where W is doubly stochastic its graph decides instead.
+# Ours: numbers within this of 1 are 1 up to rounding; where W is doubly stochastic its graph decides instead.
 ROUNDING = 1e-12
 
 

@@ -1,4 +1,4 @@
-"""Conditions 1 to 7 of the paper, held against a fit."""
+"""Conditions 1 to 7 of the paper, with the values of a fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["conditions", "start_conditions", "told"]
 
 
 def told(note: str, c: Constants, *, abnormal: bool = False, theta0: bool = False, flat: bool = False) -> str:
-    """Return a note with word of what stands in for what its line depends on.
+    """Return a note that names the plug-in values its line depends on.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def conditions(c: Constants) -> list[Check]:
             None,
             "iid in a client",
             UNKNOWN,
-            "The data cannot show it; it depends on how they were gathered. Where rows of a client depend on one "
+            "Not testable from the data; it depends on the sampling. Where rows of a client depend on one "
             "another, use cov_type='CR2'."
             + ("" if c.equal_sizes else f" Clients differ in size; n below is their mean, {c.n:.4g}."),
         ),
@@ -90,14 +90,14 @@ def _share(c: Constants) -> Check:
 def _convexity(c: Constants) -> Check:
     if c.degenerate:
         note = (
-            f"No curvature in some direction on {len(c.degenerate)} client(s): {listing(c.degenerate)}. They have too "
-            "few rows or collinear columns; bounds that divide by lambda_min say nothing. All clients together "
+            f"Rank-deficient Hessian on {len(c.degenerate)} client(s): {listing(c.degenerate)}. They have too "
+            "few rows or collinear columns; bounds that divide by lambda_min are infinite. All clients together "
             f"have {number(c.pooled_min)}."
         )
         return Check("lambda_min", "Condition 3", 0.0, "> 0", FAILS, note)
     if c.lambda_min == 0.0:
         note = (
-            "Every client knows of every coefficient, but the columns' units are so far apart that rounding hides the "
+            "Every client has full rank, but the columns' units are so far apart that rounding hides the "
             "smallest curvature; bring the columns to like scales."
         )
         return Check("lambda_min", "Condition 3", None, "> 0", UNKNOWN, note)
@@ -129,16 +129,16 @@ def _bias(c: Constants) -> Check:
     outside = f"Of the {others} others {c.suspects} are beyond it too; {0.05 * others:.2g} would be by chance."
     if not clients:
         status = HOLDS if c.abnormal_given else INDICATIVE
-        note = f"No client is abnormal, so none can hide; 95 % point of the score: {outside[0].lower()}{outside[1:]}"
+        note = f"No client is abnormal; 95 % point of the score: {outside[0].lower()}{outside[1:]}"
         return Check("flat_min", "Condition 6", None, "> 0", status, told(note, c, abnormal=True))
     if c.hidden:
         status = UNKNOWN
         note = (
-            f"Bias and noise cannot be told apart on {len(c.hidden)} of {clients} abnormal clients "
+            f"Bias is not distinguished from noise on {len(c.hidden)} of {clients} abnormal clients "
             f"({listing(c.hidden)}): their score statistics are within the 95 % point of clients that follow the model."
         )
     else:
-        # A set that was chosen by its scores cannot confirm itself.
+        # The scores that chose the set cannot test it.
         status = HOLDS if c.abnormal_given else INDICATIVE
         note = f"All {clients} abnormal clients are beyond the 95 % point of score statistics under the model."
     note += f" The value is the smallest gradient norm among them, beside its standard error. {outside}"
@@ -178,7 +178,7 @@ def start_conditions(c: Constants) -> list[Check]:
             f"o({number(bound)})",
             INDICATIVE,
             f"lambda times the mean squared distance of the clients' starts from their mean, {number(times)} times "
-            "1/N^2. A demand few runs meet; the last stage evens the starts out.",
+            "1/N^2. Rarely satisfied; the last stage starts the clients closer together.",
         ),
     ]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from adfl_stats._client_sets import abnormal_mask
-from adfl_stats._types import Array, Mask
+from adfl_stats._types import Array, ClientSet, Mask, NumbersByName
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.inference.record import FitRecord
@@ -22,7 +22,7 @@ from adfl_stats.theory.truth import true_parameter
 __all__ = ["Constants"]
 
 
-# A client that follows the model has a score statistic beyond this quantile with probability .05.
+# Quantile of the score test that Condition 6 is judged by. Ours: the usual level of a test.
 LEVEL = 0.95
 
 
@@ -30,7 +30,7 @@ LEVEL = 0.95
 class Constants:
     """Plug-in values of the constants in sections 3 and 4 of the paper.
 
-    Attributes
+    Parameters
     ----------
     M, P : int
         Clients and coefficients.
@@ -82,7 +82,8 @@ class Constants:
     variance : float
         Trace of the sandwich covariance of this fit, for V in Theorem 1.
     pooled_bias : float
-        varrho ||Omega^-1 flat_A||, by the clients' rows: how far the abnormal ones pull the whole-sample estimator.
+        varrho ||Omega^-1 flat_A||, by the clients' rows: the bias that the abnormal ones give the whole-sample
+        estimator.
     oracle_distance : float
         ||theta_A - theta_0||: the estimate in the place of the oracle theta_A, or the root of `variance`.
     start_distance, start_spread, start_reach : float
@@ -90,6 +91,16 @@ class Constants:
         distance from their mean (Condition 7); largest distance from the estimate (delta_0 of Theorem 2).
     consensus : float
         M^-1/2 ||theta* - I* theta-bar||: the clients' root mean square distance from their mean.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3))
+    >>> constants = ad.theory.Constants.of(model.fit().record)
+    >>> constants.M, constants.P, constants.varrho
+    (10, 2, 0.0)
     """
 
     M: int
@@ -162,7 +173,13 @@ class Constants:
         return math.hypot(math.sqrt(self.variance), self.pooled_bias)
 
     @classmethod
-    def of(cls, fit: FitRecord, data: ClientData | None = None, abnormal: Any = None, theta0: Any = None) -> Constants:
+    def of(
+        cls,
+        fit: FitRecord,
+        data: ClientData | None = None,
+        abnormal: ClientSet | None = None,
+        theta0: NumbersByName | None = None,
+    ) -> Constants:
         """Estimate the constants.
 
         Parameters
@@ -171,8 +188,15 @@ class Constants:
             What `Results` hold.
         data : ClientData, optional
             With it flat_m at a given `theta0` is exact; else it is linearised at the estimate.
-        abnormal, theta0
-            As in `Results.check`.
+        abnormal : labels, indices or boolean mask, optional
+            The set A, as in `Results.check`.
+        theta0 : array (P,), or Series or dict by name, optional
+            The true parameter, as in `Results.check`.
+
+        Returns
+        -------
+        Constants
+            The plug-in values.
         """
         network = one_network(fit.network, "the check of a fit against the paper's theory")
         found, params, M = fit.evaluation, fit.theta.mean(axis=0), len(fit.labels)
@@ -232,7 +256,7 @@ class Constants:
 
 
 def _degenerate(fit: FitRecord) -> Mask:
-    """Return the clients that know nothing of some direction; the units of the columns do not matter."""
+    """Return the rank-deficient clients; the units of the columns do not matter."""
     return fit.regularity.ranks < len(fit.names)
 
 
@@ -240,7 +264,7 @@ def _lambda_min(fit: FitRecord) -> float:
     """Return the smallest curvature of any client; what rounding may have made counts as zero."""
     found = fit.regularity
     lost = found.least_curvature <= np.finfo(np.float64).eps * len(fit.names) * found.most_curvature
-    # A client whose numbers overflow takes no step, and has no curvature to speak of.
+    # A client whose numbers overflow takes no step; its curvature does not count.
     known = ~fit.set_aside
     return 0.0 if (_degenerate(fit) | lost)[known].any() else float(found.least_curvature[known].min())
 

@@ -13,9 +13,9 @@ from adfl_stats.theory.linearised import Linearised
 
 __all__ = ["Factor", "spectral_radius"]
 
-# Up to this many unknowns all eigenvalues are computed, in about two seconds. (These two are ours.)
+# Ours: up to this many unknowns all eigenvalues are computed, in about two seconds.
 DENSE = 1000
-# Residuals, in units of one minus the factor, above which a value is called an estimate.
+# Ours: residuals, in units of one minus the factor, above which a value is called an estimate.
 RESOLVED = 1e-4
 
 
@@ -31,10 +31,10 @@ def spectral_radius(iteration: Linearised, dense_up_to: int = DENSE) -> Factor:
     """Return the largest modulus of the eigenvalues of A = (I - step F Q H)(W kron I).
 
     Small problems have all eigenvalues computed. For large ones the usual iterations alone are not to be
-    trusted: with a small step the P slowest modes, which the clients have in common, crowd just below 1,
+    trusted: with a small step the P slowest modes, which the clients have in common, are clustered just below 1,
     and in preconditioned coordinates they nearly coincide. These modes are therefore followed one by one
     from what they are at step zero; Arnoldi's iteration then looks for a slower one elsewhere, such as the
-    alternating mode of a periodic network or a region of little weight on a network that hardly mixes.
+    alternating mode of a periodic network or a region of little weight on a network that mixes slowly.
     """
     if iteration.size <= dense_up_to:
         return Factor(float(np.abs(np.linalg.eigvals(iteration.dense())).max()))
@@ -57,7 +57,7 @@ def consensus_factor(iteration: Linearised, most: int = 6) -> tuple[float, float
     """Return the largest modulus among the P modes that the clients have in common, and its residual.
 
     The invariant subspace {(1 kron u) + z(u)} is found by turns: given the P x P matrix B that acts on u,
-    each of its eigenvectors drags a disagreement z along; given these, B is the consensus of A on them.
+    each of its eigenvectors comes with a disagreement z; given these, B is the consensus of A on them.
     At first B = I - step sum_m pi_m f_m Q H_m.
     """
     P = iteration.problem.P

@@ -145,7 +145,7 @@ class Linearised:
     # ---- consensus modes -------------------------------------------------------------------------
 
     def follow(self, u: NDArray, shift: complex, rtol: float = 1e-8) -> NDArray:
-        """Return the disagreement z that a consensus mode u (P,) with eigenvalue about `shift` drags along.
+        """Return the disagreement z that a consensus mode u (P,) with eigenvalue about `shift` comes with.
 
         It makes (1 kron u) + z an eigenvector: shift z = D A ((1 kron u) + z), D taking the disagreement.
         """

@@ -15,14 +15,14 @@ from adfl_stats.network.network import SE_ROUNDING, Network
 from adfl_stats.network.products import Products
 from adfl_stats.theory.checks import FAILS, HOLDS, factor_text, number
 
-__all__ = ["attempted", "repair_advice", "repair_table"]
+__all__ = ["attempted", "condition_5_advice", "repair_advice", "repair_table"]
 
 AS_IS, STEPS = "as is", "balanced steps"
 COLUMNS = ["rho", "SE(W)", "second eigenvalue modulus", "edges", "note"]
 UNRESOLVED = "rho at least"
-# Gains below this are rounding, or the error of rough eigenvalues.
+# Ours: smaller gains are rounding, or the error of rough eigenvalues.
 GAIN = 1e-3
-# A rho below this is zero up to rounding.
+# Ours: a rho below this is zero up to rounding.
 NOTHING = 1e-12
 
 
@@ -118,10 +118,8 @@ def _doubt(mixing: eigenvalues.Estimate, second: eigenvalues.Estimate) -> str:
 
 def repair_advice(net: Network, table: pd.DataFrame, condition_5: str) -> tuple[str, ...]:
     """Return what to do, most urgent first; `condition_5` is the status of the check on rho."""
-    advice = [*_about_groups(net), *_about_period(net)]
     table = table[table["rho"].notna()]
-    if int(net.communicating_classes[1].sum()) == 1:
-        advice.append(_best_change(table, condition_5))
+    advice = list(_on_mixing(net, table, condition_5))
     if table["rho"].loc[AS_IS] > NOTHING:
         advice.append(_before_and_after(table))
     if STEPS in table.index:
@@ -131,6 +129,20 @@ def repair_advice(net: Network, table: pd.DataFrame, condition_5: str) -> tuple[
             f"{1.0 - net.balanced_efficiency:.1%} with them (no step grows more than fifty times)."
         )
     return tuple(advice)
+
+
+def condition_5_advice(net: Network, condition_5: str) -> tuple[str, ...]:
+    """Return what brings rho down on this network; `condition_5` is the status of the condition."""
+    table = repair_table(net)
+    return tuple(_on_mixing(net, table[table["rho"].notna()], condition_5))
+
+
+def _on_mixing(net: Network, table: pd.DataFrame, condition_5: str) -> Iterator[str]:
+    """Yield what keeps clients from consensus, and the change of weights that lowers rho most."""
+    yield from _about_groups(net)
+    yield from _about_period(net)
+    if int(net.communicating_classes[1].sum()) == 1:
+        yield _best_change(table, condition_5)
 
 
 def _about_groups(net: Network) -> Iterator[str]:

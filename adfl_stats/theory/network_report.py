@@ -123,7 +123,7 @@ def _rho_note(net: Network, status: str) -> str:
     return "mixing + SE(W)."
 
 
-# ---------------------------------------------------------------------- the long run
+# ---------------------------------------------------------------------- asymptotic rate
 
 
 def _eigenvalue(net: Network) -> list[Check]:
@@ -269,7 +269,7 @@ def _majorities(net: Network) -> Check:
     if least == 0:
         weak = net.labels[median == 0]
         note += f" {len(weak)} clients do not tolerate one: {listing(weak)}."
-    # Who is bad is not known, so that more than one can be too few as well.
+    # The number of bad neighbours is not known, so that a tolerance above one need not be enough.
     return Check("neighbourhood majorities", "", float(least), ">= 1", INDICATIVE if least else FAILS, note)
 
 

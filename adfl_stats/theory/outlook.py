@@ -1,4 +1,4 @@
-"""Step and rounds that a tolerance asks for, from the fixed point of the iteration, without running it."""
+"""Step and rounds for a given tolerance, from the fixed point of the iteration, without running it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from adfl_stats.theory.rates import plain_solution
 __all__ = ["BIAS_SHARE", "ROUNDS_SHARE", "Outlook", "outlook"]
 
 
-# How the tolerance is shared between the step's bias, which no round removes, and what rounds leave.
+# Shares of the tolerance for the step's bias, which no round removes, and for what rounds leave. Ours: rounds grow with
+# one over the step, but with the logarithm of the second share only.
 BIAS_SHARE, ROUNDS_SHARE = 0.8, 0.2
 
 
@@ -125,7 +126,7 @@ def _bias(iteration: Linearised, unit: Yardstick) -> float:
 
 
 def _rounds(iteration: Linearised, unit: Yardstick, start: Array, mixing: float, wanted: float) -> float:
-    """Return the rounds until the start is forgotten up to `wanted` standard errors."""
+    """Return the rounds until the effect of the start is below `wanted` standard errors."""
     if not math.isfinite(iteration.step):
         return math.inf
     contraction = np.eye(iteration.problem.P) - iteration.step * iteration.mean_curvature

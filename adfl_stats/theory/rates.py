@@ -26,7 +26,8 @@ from adfl_stats.theory.trace_rate import observed_factor
 __all__ = ["Rates", "rates_of"]
 
 
-# Distances to the limit are followed until this share of the first is left, over at most so many rounds.
+# Distances are computed until this share of the first is left, over at most so many rounds, at so many points. Ours:
+# for the plot.
 SHOWN, MOST_ROUNDS, POINTS = 1e-6, 3000, 150
 
 
@@ -34,7 +35,7 @@ SHOWN, MOST_ROUNDS, POINTS = 1e-6, 3000, 150
 class Rates:
     """Contraction factors per round, and the error that rounds cannot remove.
 
-    Attributes
+    Parameters
     ----------
     step : float
         The learning rate of the fit's last rounds.
@@ -48,7 +49,7 @@ class Rates:
     fitted : float
         The factor that the fit's trace shows in the longest phase of constant step in its last run; NaN where
         there is none. Below the exact factor at that step as long as faster modes, such as the clients' agreement
-        on a slow network, are still dying out.
+        on a slow network, have not decayed.
     fitted_step : float
         The step of that phase: larger than `step` where the fit cut its step afterwards.
     fitted_note : str
@@ -70,6 +71,16 @@ class Rates:
         (alpha + SE(W)) / {(1 - rho)(1 - varrho) lambda_min} of Proposition 1, whose constant is open.
     distances : DataFrame
         M^-1/2 times the distance of the stacked clients from their limit, by round, from the start.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3))
+    >>> rates = model.rates(model.fit(ad.DFL(), step=0.1, rounds=100))
+    >>> rates.exact < rates.bound < 1.0
+    True
     """
 
     step: float
@@ -97,6 +108,11 @@ class Rates:
         by : {"exact", "fitted", "bound"}
             Which factor to go by; "fitted" counts rounds at `fitted_step`. Infinite where the factor is 1 or
             more, NaN where it is unknown.
+
+        Returns
+        -------
+        float
+            The rounds.
         """
         accuracy = in_interval(accuracy, "accuracy", 0.0, 1.0, open_low=True, open_high=True)
         factor = float(getattr(self, one_of(by, "by", ("exact", "fitted", "bound"))))
@@ -105,7 +121,13 @@ class Rates:
         return float(math.ceil(math.log(accuracy) / math.log(factor))) if factor > 0.0 else 1.0
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per factor: value, rounds to a thousandth, its place in the paper, a note."""
+        """Return the three factors.
+
+        Returns
+        -------
+        DataFrame
+            One row per factor: value, rounds to a thousandth, its place in the paper, a note.
+        """
         rows = {
             "exact": (self.exact, "equation (4.1), linearised", self.trouble),
             "fitted": (self.fitted, "", self.fitted_note),
@@ -117,7 +139,7 @@ class Rates:
 
     def _bound_note(self) -> str:
         if self.lambda_min == 0.0:
-            return "says nothing: a client has no curvature in some direction (Condition 3 fails)"
+            return "no bound: a client's Hessian is rank-deficient (Condition 3 fails)"
         return f"omega-bar^G = {self.omega_good:.3g}, lambda_min = {self.lambda_min:.3g}"
 
     def __str__(self) -> str:

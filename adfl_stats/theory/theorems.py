@@ -39,7 +39,7 @@ def theorem1(c: Constants) -> list[Check]:
             squared,
             f">~ {number(low)}",
             told(
-                f"Squared bias of the pooled estimator (plain DFL), which the abnormal clients pull by {pulled}: "
+                f"Squared bias of the pooled estimator (plain DFL), which the abnormal clients shift by {pulled}: "
                 f"varrho flat_A through the pooled curvature. The paper's order is varrho^2 ||flat_A||^2 = "
                 f"{number(high)}, in units of gradients, with ||flat_A|| = {number(c.flat_mean)}.",
                 c,
@@ -73,7 +73,7 @@ def proposition1(c: Constants) -> list[Check]:
     """Return rate and floor of standard DFL with this step and network (section 3.3)."""
     rate = bounds.dfl_rate(c.step_least, c.varrho, c.lambda_min)
     floor = bounds.dfl_floor(c.step_most, c.se, c.rho, c.varrho, c.lambda_min)
-    speed = "no progress is promised" if rate >= 1.0 else f"{math.log(10.0) / -math.log(max(rate, 1e-300)):.3g} rounds"
+    speed = "no bound" if rate >= 1.0 else f"{math.log(10.0) / -math.log(max(rate, 1e-300)):.3g} rounds"
     size = c.step_most + c.se
     lines = [
         _order(
@@ -128,8 +128,8 @@ def theorem2(c: Constants) -> list[Check]:
             first,
             f"<< {number(root)}",
             told(
-                f"Optimisation: {number(c.contracted)} of the start's distance {number(c.start_reach)} is promised to "
-                f"be left after {c.rounds} rounds. The estimate stands in for the oracle.",
+                f"Optimisation: the bound leaves {number(c.contracted)} of the start's distance "
+                f"{number(c.start_reach)} after {c.rounds} rounds. The estimate stands in for the oracle.",
                 c,
                 abnormal=True,
             ),
@@ -265,15 +265,15 @@ def corollary1(c: Constants) -> list[Check]:
 
 
 def _about_lambda(line: Check, c: Constants) -> Check:
-    """Set a line aside where there is no lambda, or none that the theorem speaks of."""
+    """Mark a line as unknown where there is no lambda, or lambda is zero."""
     if math.isnan(c.lam):
         return _aside(line, _NO_LAMBDA)
     return line if c.lam > 0.0 else _aside(line, _PLAIN)
 
 
-_NO_MEANS = "The theorem is about weighted means and gradient steps; this fit did something else."
-_EQUALISED = "A last stage put probabilities in the place of the weights that lambda gave; these are the last."
-_PLAIN = "lambda is 0: all clients count alike, as in plain DFL, and the theorem says nothing."
+_NO_MEANS = "The theorem is about weighted means and gradient steps; the rounds of this fit are others."
+_EQUALISED = "A last stage replaced the weights of lambda by probabilities; these are used here."
+_PLAIN = "lambda is 0: all clients count alike, as in plain DFL, and the theorem does not apply."
 _NO_LAMBDA = "This fit has no lambda: its weights are given, or probabilities from the model of clients."
 
 
@@ -316,5 +316,5 @@ def _lambda_unit(c: Constants) -> str:
         return ""
     return (
         f" lambda = {number(c.lam_given)} counts root score statistics beyond their 95 % point; the value is per unit "
-        "of gradient norm. The upper end guards normal clients, which here lose nothing up to that point."
+        "of gradient norm. The upper end protects normal clients, which lose no weight up to that point here."
     )

@@ -1,4 +1,4 @@
-"""The factor by which a fit's own trace shrinks, or why it shows none."""
+"""The contraction factor observed in the trace of a fit, or why there is none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from adfl_stats.inference.record import FitRecord
 
 __all__ = ["Observed", "observed_factor"]
 
-# Rounds that a phase of constant step must span, so that its slope is more than the first mode's.
+# Ours: least rounds of a phase of constant step; in fewer, fast modes still dominate its slope.
 LEAST_SPAN = 10
 
 

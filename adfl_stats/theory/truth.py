@@ -1,19 +1,18 @@
-"""The true parameter, in any form a user has it in."""
+"""The true parameter as an array, from an array, Series or dict."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 
 from adfl_stats._arguments import finite_float64, listing
-from adfl_stats._types import Array
+from adfl_stats._types import Array, NumbersByName
 
 __all__ = ["true_parameter"]
 
 
-def true_parameter(theta0: Any, names: list[str]) -> Array:
+def true_parameter(theta0: NumbersByName, names: list[str]) -> Array:
     """Return theta0 as an array in the order of the coefficients; a Series or a dict is matched by name."""
     if isinstance(theta0, Mapping):
         theta0 = pd.Series(theta0)

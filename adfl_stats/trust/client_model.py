@@ -1,8 +1,8 @@
-"""The model of clients, fitted: who follows the majority, how much clients differ, who does not fit.
+"""The model of clients, fitted: probabilities of following the majority, spread between clients.
 
 theta_m = theta + u_m with u_m ~ (0, T) for normal clients; a coherent minority shares another parameter; gross
 clients are far away, each in its own direction. The probability of being normal, given the scores of all, is the
-client's weight omega_m in equation (4.1). "Does not fit the majority" is all that it says of a client. The paper's
+client's weight omega_m in equation (4.1). It measures fit to the majority, not whether data are corrupt. The paper's
 normal clients have T = 0; the rest is ours.
 """
 
@@ -28,15 +28,15 @@ __all__ = ["HETEROGENEITY", "ClientModel", "differing_coefficients", "fit_client
 
 
 HETEROGENEITY = ("auto", "none", "estimate", "intercept")
-# Passes over the data; in the Gaussian model one serves them all.
+# Most passes over the data; in the Gaussian model one is enough. Ours: bounds the time.
 MOST_PASSES = 6
-# A move of the estimate, in its own standard errors, that needs no further pass.
+# A move of the estimate, in its own standard errors, that needs no further pass. Ours: twice the tolerance of a fit.
 SMALL_MOVE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class ClientModel:
-    """What was found.
+    """The fitted model of clients.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class ClientModel:
     shift : ndarray (P,) or None
         Of the coherent minority.
     null : Null
-        What normal clients are held against.
+        The distribution of normal clients' scores.
     summaries : Summaries
         The clients at `theta`, up to its last small move.
     scores : ClientScores
@@ -215,7 +215,7 @@ def differing_coefficients(problem: Problem, heterogeneity: str) -> Ints | None:
 
 def _posterior(problem: Problem, summaries: Summaries, heard: Mask, candidates: list[Candidate]) -> Array:
     """Return the probabilities of all clients (M, 3), those without a score included."""
-    # A client that says nothing does not speak against itself either.
+    # A client of rank zero has no score: it is taken as normal.
     lost = summaries.lost | ~problem.objective.counted
     posterior = np.column_stack([~lost, np.zeros(problem.M), lost]).astype(np.float64)
     posterior[heard] = _probabilities(candidates)
@@ -344,7 +344,7 @@ def client_scores(
 
 
 def robust_centres(scores: ClientScores) -> Array:
-    """Return guesses of the normal clients' deviation (R, P): none, and the median of those that know all of it."""
+    """Return guesses of the normal clients' deviation (R, P): none, and the median of the clients of full rank."""
     here = np.zeros((1, scores.P))
     full = scores.ranks == scores.P
     if full.sum() < 3:

@@ -1,9 +1,9 @@
-"""What the model of clients cannot see: the smallest coherent shift that it finds, and the bias that others leave.
+"""Power of the model of clients: the smallest coherent shift that it detects, and the bias of undetected ones.
 
 A share e of M clients is moved together by k standard deviations of a client. Along that direction the clients are a
 mixture of two normals. The model finds it where twice the log-likelihood that the mixture gains, over normal clients
 and over normal clients with a wider spread, exceeds its price (see `selection`); both are M times a Kullback-Leibler
-divergence in expectation. A smaller shift goes unseen, and moves the estimate by e k client standard deviations.
+divergence in expectation. A smaller shift is not detected, and moves the estimate by e k client standard deviations.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from adfl_stats.trust.selection import minority_price
 
 __all__ = ["detectable_shift"]
 
-# Standard deviations that the integration reaches beyond the two centres, and its points.
+# Range of the integration beyond the two centres, in standard deviations, and its points. Ours.
 REACH, POINTS = 8.0, 4001
+# Shifts are searched up to this many standard deviations; beyond, the share is never found. Ours.
 LARGEST = 50.0
 
 

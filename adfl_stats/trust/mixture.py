@@ -37,21 +37,25 @@ __all__ = [
 
 
 NORMAL, COHERENT, GROSS = 0, 1, slice(2, None)
-# Variances of gross clients, in units of a normal client's. Smaller ones would take heavy tails for gross clients.
+# Variances of gross clients, in units of a normal client's. Ours: a grid with ratios of 2 to 4; values below 2^1.5
+# would fit heavy tails of normal clients.
 SCALES = 2.0 ** np.array([1.5, 2.5, 3.5, 5.0, 7.0, 9.0, 11.0, 13.0])
 COMPONENTS = 2 + len(SCALES)
-# A run ends where the log-likelihood grows by less: models are compared by differences of several units.
+# EM ends where the log-likelihood grows by less. Ours: criteria of models differ by several units.
 SMALL_GAIN = 0.01
+# Steps of EM of a first run from each start, and of the best ones. Ours: bound the time; most runs end before.
 SHORT, LONG = 8, 80
-# A coherent minority is not much wider than the normal clients; what is, is gross.
+# Largest variance of a coherent minority, in units of a normal client's. Ours: wider groups are described by `SCALES`.
 MOST_WIDTH = 16.0
-# So many normal clients, as a share of the clients, are taken as seen before: where components overlap, the maximum
-# likelihood share of a minority is far too variable (see the shifts of ``benchmarks/real_clients.py``).
+# Prior count of normal clients, as a share of M. Ours: where components overlap, the maximum likelihood share of a
+# minority is too variable; judged by "gaussian-*-shift*" of `benchmarks/real_clients.py`.
 PRIOR = 0.15
-# Starts of a coherent minority: this share of the clients, at either end of the leading directions of the scores.
+# Starts of a coherent minority: these shares of the clients, at either end of the leading directions of the scores.
+# Ours: small, medium, and nearly one half.
 START_SHARES = (0.1, 0.25, 0.42)
+# Leading directions from which minorities start. Ours: bounds the number of runs.
 DIRECTIONS = 3
-# Clients with a statistic this many times its mean do not decide on the directions alone.
+# Clients with a statistic above this many times its mean have bounded influence on those directions. Ours.
 OUTLYING = 4.0
 
 

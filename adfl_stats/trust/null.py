@@ -10,7 +10,7 @@ The score statistic Q_m of a client has, in general, the variance
     2 r_m + kappa L_m + 2 r_m^2 / d_m,
 
 with r_m its degrees of freedom, kappa the excess kurtosis of the rows' scores, L_m a sum of squared leverages and d_m
-the degrees of freedom of the noise level. It is held against the F distribution (r_m and nu_m degrees of freedom)
+the degrees of freedom of the noise level. Its null distribution is the F distribution (r_m and nu_m degrees of freedom)
 of that variance: the score is taken as multivariate t.
 """
 
@@ -27,21 +27,23 @@ from adfl_stats.trust.summaries import Summaries
 __all__ = ["Null", "calibrate"]
 
 
-# Quartiles of fewer noise levels say nothing of their spread.
+# Fewer clients share one noise level. Ours: quartiles of fewer values do not estimate a variance.
 LEAST_CLIENTS = 8
-# So many times what chance explains is not believed of the shape of the variance.
+# Factor of the sampling variance in the shrinkage of the shape (Ledoit and Wolf, 2004, have 1). Ours: the formula for
+# that variance takes covariates as normal.
 MARGIN = 1.5
-# Degrees of freedom beyond which t is normal.
+# Degrees of freedom from which t is computed as normal. Ours.
 NORMAL = 1e7
-# A client's fourth moment counts up to so many times that of the median client.
+# A client's fourth moment is winsorised at this multiple of the median client's. Ours: bounds the influence of few.
 MOST_RATIO = 10.0
-# A client's own noise level counts up to this point of the distribution that the others' follow.
+# A client's own noise level is winsorised at this quantile of its distribution given the others'. Ours: against masking
+# by large residuals.
 USUAL = 0.99
 
 
 @dataclass(frozen=True, eq=False)
 class Null:
-    """What a client that follows the model is held against.
+    """The null distribution of a client that follows the model.
 
     Attributes
     ----------
@@ -104,7 +106,7 @@ def calibrate(summaries: Summaries, normal: Mask, *, known: bool, least: float, 
         rows = float(spare[usable].sum()) if usable.any() else float(summaries.sizes[normal].sum())
         df = np.full(M, np.inf if known else max(rows, 1.0))
     else:
-        # A client that does not follow the model may have residuals of any size; they must not excuse it.
+        # Residuals of an abnormal client may be of any size; unbounded they would mask its shift.
         most = typical * stats.f.ppf(USUAL, np.maximum(spare, 1.0), prior)
         levels = np.maximum((prior * typical + spare * np.minimum(own, most)) / (prior + spare), least)
         share, df = spare / (prior + spare), prior + spare
@@ -164,6 +166,6 @@ def _kurtosis(summaries: Summaries, normal: Mask, levels: Array) -> float:
         return 0.0
     expected = summaries.own_peaks[use]
     ratios = summaries.peaks[use] / levels[use] / levels[use] / expected
-    # A few clients that the model does not describe must not speak for all.
+    # Winsorised against a few clients that the model does not describe.
     ratios = np.minimum(ratios, MOST_RATIO * np.median(ratios))
     return max(3.0 * float(expected @ ratios / expected.sum()) - 3.0, 0.0)

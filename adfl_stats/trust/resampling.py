@@ -1,6 +1,6 @@
 """Scores that normal clients would have: resampled rows, for prices that hold in small, sparse and skewed clients.
 
-A coherent minority is believed where the likelihood gains more than it would among normal clients. What it gains there
+A coherent minority is accepted where the likelihood gains more than it would among normal clients. What it gains there
 by chance is known for normal scores; scores of small clients are skewed where responses are rare or noise is, and
 gain more. A parametric bootstrap (McLachlan, 1987, Applied Statistics 36, 318-324) shows how much: labels are drawn
 from the model, other responses get residuals drawn from those of the normal clients about their own estimates.
@@ -20,9 +20,9 @@ from adfl_stats.trust.summaries import Summaries, has_known_dispersion
 __all__ = ["resampled_scores"]
 
 
-# More rows than this are not resampled; nor is there a need, for scores of so many rows are nearly normal.
+# Above this many rows there is no bootstrap. Ours: bounds the time; scores of so many rows are close to normal.
 MOST_ROWS = 2_000_000
-# Residuals to draw from.
+# Most residuals to draw from. Ours: bounds the memory.
 POOL = 200_000
 
 
@@ -44,7 +44,7 @@ def resampled_scores(
     theta : ndarray (P,)
         The common parameter.
     summaries, null
-        The clients at theta, and what they are held against.
+        The clients at theta, and their null distribution.
     spread : ndarray (P, P)
         T: every client gets its own parameter, theta + u_m.
     normal : ndarray (M,) of bool

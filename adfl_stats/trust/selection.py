@@ -1,11 +1,11 @@
 """Which parts the model of clients has: a spread, a coherent minority, gross clients; chosen by penalised likelihood.
 
-A model costs twice what its log-likelihood would gain by chance. A variance costs log M, as in Schwarz's criterion. A
-coherent minority, or a direction of spread, is a search over directions, for which that is not what chance gains:
-twice the gain of a coherent minority among clients that share one parameter was below 3 plus the 95 % point of
-chi-square with 2 P degrees of freedom in more than 99 % of simulated data sets (P from 1 to 50, M from 20 to 400;
-``python benchmarks/trust.py``), and this is the price. A direction of spread costs a little less, so that of
-two readings that fit alike the one that accuses nobody is taken.
+A model costs twice what its log-likelihood would gain by chance. A variance costs log M (Schwarz, 1978). A coherent
+minority, or a direction of spread, is a search over directions, to which that criterion does not apply. The price of a
+minority is 3 plus the .95 quantile of chi-square with 2 P degrees of freedom: in `benchmarks/trust.py`, for clients
+that share one parameter (P from 1 to 50, M from 20 to 400), twice the gain exceeds it in less than 1 % of the data sets
+over all sizes, and in 2 % at P = 1, M = 400. A direction of spread costs less, so that of two models that fit alike the
+one without abnormal clients is chosen.
 """
 
 from __future__ import annotations
@@ -34,32 +34,44 @@ __all__ = ["Candidate", "choose"]
 
 Resample: TypeAlias = Callable[[Array, int], Iterator[ClientScores] | None]
 
-# Twice the gain in log-likelihood that makes gross clients believable: beyond what chance and heavy tails bring.
+# Price of gross clients, in units of twice a log-likelihood. Ours: three times the .99 quantile of what
+# normal scores gain by chance (at most 4.7, `benchmarks/trust.py`), as scores may have heavier tails than their t.
 GROSS_PRICE = 15.0
-# What a coherent minority costs beyond the 95 % point of chi-square, and how much less a direction of spread does.
-SEARCH_PRICE, PREFERENCE = 3.0, 5.0
-# With so few clients or fewer a spread can hardly show, and to leave it out is worse than to allow for it: it is
-# always tried, and a variance costs less than log M.
+# Price of a coherent minority beyond the .95 quantile of chi-square with 2 P df; from `benchmarks/trust.py`, see above.
+SEARCH_PRICE = 3.0
+# What a direction of spread costs less than a minority. Ours: of two models that fit alike, the one without abnormal
+# clients is preferred; an error of that kind costs precision, the other one costs normal clients their weight.
+PREFERENCE = 5.0
+# Up to this many clients a spread is always tried, and a variance costs less than log M. Ours: with so few clients
+# tests of a spread have little power, so that it is allowed for instead.
 FEW = 20
-# Of more clients than this so many decide on the model.
+# With more clients the model is chosen on this many of them. Ours: bounds the time of the search.
 MANY = 2000
-# Where clients differ their effects need not be normal, and a tail of these is no minority.
+# Further price of a minority beside a spread. Ours: the effects of clients need not be normal, and their tail is no
+# minority.
 UNCERTAIN = 5.0
-# Fewer clients cannot show a minority, a spread, or which of them is off.
+# Least clients for a minority, a spread, gross clients. Ours: below them the components are not identified.
 LEAST_FOR_MINORITY, LEAST_FOR_SPREAD, LEAST_FOR_GROSS = 8, 4, 3
-# Mean doubt about the clients (the smaller of the probabilities of normal and not) that calls for a spread to be tried.
+# A spread is tried where the mean over clients of min(p, 1 - p), p the probability of normal, exceeds this. Ours.
 DOUBT = 0.01
-# Standard deviations beyond its mean at which the sum of the squared tests of a spread calls for one to be tried.
+# A spread is tried where the sum of its squared score tests is this many standard deviations above its mean. Ours:
+# about the one-sided .99 point, as trying a spread costs time only and its price is paid afterwards.
 CHANCE = 2.5
-# A coefficient with a smaller test statistic has no spread of its own.
+# Coefficients with a smaller score test get no variance of their own. Ours: half a standard deviation of that test.
 ACTIVE = 0.5
+# Most directions of spread. Ours: bounds the search.
 MOST_DIRECTIONS = 3
-# Normal clients are more than half; where they are nearly half the model is kept, and the fit warns.
+# A model needs at least this share of normal clients. Section 3.1 of the paper has more than one half; ours: slightly
+# less, so that a model with nearly half is kept and the fit warns of it.
 LEAST_MAJORITY = 0.45
-# A minority that leads by less than this is checked against data sets of normal clients: so many, and it must gain more
-# than their mean and so many standard deviations. One that is behind by more than the last number has a share below
-# exp(-6) in the averaged probabilities, which a check could only lower.
-CHECKED_LEAD, RESAMPLES, DEVIATIONS, BEHIND = 40.0, 20, 3.0, 12.0
+# A minority whose criterion leads by less than this is checked by a parametric bootstrap. Ours: saves the
+# bootstrap where the lead is large.
+CHECKED_LEAD = 40.0
+# Bootstrap data sets, and standard deviations above their mean gain that a minority must reach. Ours: a
+# normal approximation to the .999 quantile, which by itself would take thousands of data sets.
+RESAMPLES, DEVIATIONS = 20, 3.0
+# A minority that is behind by more than this is not checked: its share in the averaged probabilities is below exp(-6).
+BEHIND = 12.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +128,7 @@ class _Search:
 
     def add(self, spread: Spread, runs: Runs) -> Candidate:
         found = Candidate(spread, runs, price_of(spread, runs, self.scores.M))
-        # What a minority is called normal by does not count; nor does what has overflowed.
+        # Models in which a minority is normal are left out, and those that overflowed.
         if runs.majority > LEAST_MAJORITY and np.isfinite(found.criterion):
             self.candidates.append(found)
         return found
@@ -174,11 +186,11 @@ def choose(
     seeds : ndarray (S, P)
         Robust guesses of the normal clients' parameter, as deviations from that point.
     heterogeneity : {"auto", "none", "estimate", "intercept"}
-        Whether clients may differ: where the data say so, never, or always.
+        Whether clients may differ: if the criterion chooses it, never, or always.
     resample : callable
         Given T (P, P) in the units of `scores` and a number, returns so many sets of scores of normal clients.
     hasty : bool
-        Whether this is a first look, which leaves out what a second will see better.
+        Whether this is the first pass, at provisional noise levels, with fewer models.
     only : ndarray of int, optional
         The coefficients that clients may differ in.
     """
@@ -260,7 +272,7 @@ def _add_directions(search: _Search) -> None:
     """Add directions of spread to the best models for as long as that pays."""
     for _ in range(min(MOST_DIRECTIONS, search.scores.P - 1)):
         best = search.best()
-        # One of another spread may be ahead with a direction more.
+        # A model with another spread may be better once it has a direction too.
         minorities = [one for one in search.candidates if one.coherent and not one.spread.n_directions]
         others = [
             search.best([one for one in minorities if one.spread.common == common])
@@ -276,9 +288,9 @@ def _add_directions(search: _Search) -> None:
 
 
 def _shows_spread(scores: ClientScores, runs: Runs, *, hasty: bool) -> bool:
-    """Return whether the best model without a spread leaves any, or doubts too many clients.
+    """Return whether the best model without a spread leaves any, or leaves too many clients undecided.
 
-    In haste only the second is asked: noise levels are not settled yet.
+    On the first pass only the second counts, as noise levels are not final.
     """
     if scores.M < FEW and not hasty:
         return True

@@ -17,9 +17,10 @@ from adfl_stats.trust.mixture import NORMAL, ClientScores, Runs, pass_over, stan
 __all__ = ["Spread", "excess", "fit_spread", "next_direction"]
 
 
+# Most steps of EM, and the gain in log-likelihood at which it ends. Ours: criteria of models differ by several units.
 MOST_STEPS = 100
 SMALL_GAIN = 0.02
-# Where a variance begins at least, in units of a typical client's sampling variance.
+# Least initial variance, in units of a typical client's sampling variance. Ours: EM is slow upwards from small values.
 LEAST_START = 0.5
 # The median of chi-square with one degree of freedom.
 CHI_SQUARE_MEDIAN = 0.455
@@ -80,7 +81,7 @@ class Spread:
 
     @property
     def name(self) -> str:
-        """In words."""
+        """Its parts: "none", "common", "diagonal", "rank k" or a sum."""
         words = ["common" if self.common else "diagonal"] if len(self.active) else []
         words += [f"rank {self.n_directions}"] if self.n_directions else []
         return " + ".join(words) or "none"

@@ -22,12 +22,14 @@ from adfl_stats.losses.families import Family
 __all__ = ["Summaries", "Summariser", "has_known_dispersion", "summarise"]
 
 
-# Scoring steps to a client's own estimate beyond the first; the root mean square change of the linear predictor, in
-# standard deviations of a row, that one may make.
-MORE_STEPS, LONGEST_STEP = 3, 0.5
-# A row that decides the estimate by itself has no residual left.
+# Scoring steps to a client's own estimate beyond the first. Ours: bounds the time.
+MORE_STEPS = 3
+# Longest scoring step: root mean square change of the linear predictor, in standard deviations of a row. Ours: Newton
+# steps on separated labels diverge.
+LONGEST_STEP = 0.5
+# Largest leverage in the correction 1 - h of HC2 (MacKinnon and White, 1985). Ours: a row with h = 1 has no residual.
 MOST_LEVERAGE = 0.9
-# A client's mean variance in whitened coordinates is at most so many times, or one over so many, what it should be.
+# A client counts in the shape if the trace of its variance is within this factor of its expectation. Ours.
 USUAL_TRACE = 4.0
 
 
@@ -185,7 +187,7 @@ def _whitened(sums: ClientMoments, total: Array) -> tuple[Array, Array, Array, I
 
 
 def _shortened(roots: Array, scores: Array, total: Array, family: Family) -> Array:
-    """Return the scoring steps (C, P), no longer than the linear predictor can bear where the link is not linear."""
+    """Return the scoring steps (C, P), shortened to `LONGEST_STEP` where the link is not linear."""
     if not family.linear:
         length = np.sqrt(np.square(scores).sum(axis=(1, 2)) / total)
         scores = scores / np.maximum(length / LONGEST_STEP, 1.0)[:, None, None]

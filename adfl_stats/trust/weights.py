@@ -1,4 +1,4 @@
-"""How suspicious a client is, and what weight that leaves it."""
+"""Suspicion of a client, equation (4.3), and the weight exp(-lambda s) that it gives."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = [
 
 
 MEASURES = ("norm", "score")
-# A client with less than this share of the largest weight counts as down-weighted.
+# A client with less than this share of the largest weight is down-weighted. Ours: a tenth of a full weight.
 TRUST = 0.1
-# A client that follows the model has a score statistic beyond this quantile with probability .05.
+# Quantile of chi-square below which ``measure="score"`` gives no suspicion. Ours: the usual level of a test.
 LEVEL = 0.95
-# Two sets of flags disagree where they differ about more than this share of the clients.
+# Two sets of flags disagree where they differ about more than this share of the clients. Ours: for a note only.
 DISAGREEMENT = 0.05
 # Suspicion and score of a client whose numbers overflow: finite, so that zero times it is zero.
 LARGEST = 1e150
@@ -35,13 +35,14 @@ def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
     """Return every client's suspicion at its own estimate, a row of theta (M, P).
 
     "norm" is the norm of its gradient, as in equation (4.3); "score" by how much the square root of Rao's
-    score statistic exceeds that of its chi-square 95 % point, and zero below.
+    score statistic exceeds that of its chi-square 95 % point, and zero below. The statistic is `plain_scores`, with
+    one dispersion for all clients; flags and `screen` use that of the model of clients with its calibrated null.
     """
     if measure == "norm":
         norms = np.linalg.norm(problem.gradients(theta), axis=1)
         return np.where(problem.objective.counted, norms, LARGEST)
     scores, ranks = plain_scores(problem.glm.data, problem.glm.family, theta)
-    # A client whose rows say nothing of any parameter has rank zero and score zero.
+    # A client without information has rank zero and score zero.
     usual = np.sqrt(stats.chi2.ppf(LEVEL, np.maximum(ranks, 1)))
     return np.clip(np.sqrt(scores) - usual, 0.0, LARGEST)
 

@@ -186,7 +186,7 @@ def test_theory_knows_that_no_rounds_were_run(model):
     assert "no rounds were run: the limit was solved for directly" in str(rates)
     assert res.check()["Err1"].value == 0.0
     tuned = " ".join(str(model.fit(ad.ADFL(lam="cv"), solver="limit").check()).split())
-    assert "in the place of the weights that lambda gave" in tuned
+    assert "replaced the weights of lambda by probabilities" in tuned
 
 
 def test_limit_survives_saving(model, tmp_path):

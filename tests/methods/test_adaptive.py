@@ -401,7 +401,7 @@ def test_two_readings_that_fit_alike_are_told(monkeypatch):
     assert str(messages[0].message).startswith(wanted)
     assert issubclass(messages[0].category, ConvergenceWarning)
     assert messages[0].filename == __file__
-    assert "disagree about 20 of them" in " ".join(res.summary().as_text().split())
+    assert "differ about 20 of them: the data do not identify clearly" in " ".join(res.summary().as_text().split())
 
 
 def test_random_effects_weights_need_the_model_of_clients(model):

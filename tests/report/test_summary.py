@@ -69,7 +69,7 @@ def test_summary_says_when_things_are_not_well(paper_like):
     text = res.summary().as_text()
     assert re.search(r"Converged: +NO", text)
     assert re.search(r"Condition 5: rho .* fails", text)
-    assert "read the table with care" in text
+    assert "estimates and tests are approximate" in " ".join(text.split())
 
 
 def test_summary_shows_the_lambda_window_for_the_papers_weights(paper_like):
@@ -175,3 +175,17 @@ def test_fit_command_refuses_bad_input_with_one_line(tmp_path, capsys):
     assert "no column 'z'" in capsys.readouterr().err
     assert main(["fit", "absent.csv", "--formula", "y ~ x", "--client", "site", "--edges", "e.csv"]) == 2
     assert "absent.csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("measure", "words"), [
+    ("norm", "s = gradient norm,"),
+    ("score", "s = excess of the root score statistic (one dispersion) over that of its chi-square .95 quantile,"),
+])  # fmt: skip
+def test_summary_tells_suspicion_from_the_score_test(paper_like, measure, words):
+    model, _ = paper_like
+    res = model.fit(ad.ADFL(lam=2.0, measure=measure), step=0.1, rounds=20)
+    text = " ".join(res.summary().as_text().split())
+    assert words in text
+    assert "flags are those of the score test of the model of clients, with its own null distribution" in text
+    default = " ".join(model.fit().summary().as_text().split())
+    assert "one dispersion" not in default

@@ -167,7 +167,7 @@ def test_rows_and_matrices_give_the_same_products():
     assert_allclose(rates.exact, Dense(sim, net, 0.5).radius, rtol=1e-8)
     assert rates.lambda_min == 0.0
     assert rates.bound == 1.0
-    assert "says nothing" in str(rates)
+    assert "no bound: a client's Hessian is rank-deficient" in str(rates)
     assert rates.paper_floor == np.inf
 
 
@@ -417,9 +417,9 @@ def test_repairs_are_what_the_repaired_network_gets():
     text = str(advice).replace("\n  ", " ")
     cures = table.index[table["imbalance"] <= 0.05]
     assert {"ad.DFL(balance=True)", "net.metropolis()"} <= set(cures)
-    assert f"{' or '.join(cures)} would cure that" in text
+    assert f"{' or '.join(cures)} would remove that" in text
     best = table.loc[cures, "exchanges"].idxmin()
-    assert f"Of the changes that cure the imbalance, {best} needs the fewest exchanges" in text
+    assert f"Of the changes that remove the imbalance, {best} needs the fewest exchanges" in text
     balanced = model_of(sim, net).fit(ad.DFL(balance=True), solver="rounds")
     assert 0.5 < table.loc["fit(ad.DFL(balance=True)) in rounds", "rounds"] / balanced.rounds < 2.0
 
@@ -445,9 +445,20 @@ def test_bottleneck_is_named():
     coarse = model.advise(1000.0)
     assert coarse.bottleneck == "network"
     assert_allclose(coarse.step, coarse["safe step"].value)
-    assert "The network is the bottleneck" in str(coarse)
+    # The two factors, by hand: eigenvalues of the circulant W, and the smallest of the pooled Gram matrix.
+    values = np.linalg.eigvals(model.network.W.toarray())
+    gap = 1.0 - np.sort(np.abs(values))[-2]
+    pace = coarse.step * np.linalg.eigvalsh(model.data.X.T @ model.data.X / model.data.n_rows)[0]
+    (entry,) = [entry for entry in coarse.advice if "bottleneck" in entry]
+    assert f"The network is the bottleneck: in a round clients agree by {gap:.2g} " in entry
+    assert f"descend by {pace:.2g} " in entry
     fine = model.advise(0.01)
     assert fine.bottleneck == "data"
+    (entry,) = [entry for entry in fine.advice if "bottleneck" in entry]
+    (table,) = fine.tables.values()
+    rescaled = table.loc["fit(method) in rounds", "rounds"]
+    assert rescaled < fine.rounds
+    assert f"rescales the coordinates and cuts the step, and needs about {rescaled:.0f} rounds" in entry
     assert fine["1 - |lambda_2(W)|"].status == "indicative"
     assert fine.step < coarse.step / 100
 

@@ -138,7 +138,7 @@ def test_words_and_pictures(res):
     text = str(found)
     assert "Clients that differ" in text
     assert f"The fit allows for a spread of kind: {found.kind}." in text
-    assert "Each tau is from the 40 normal clients that know all coefficients." in text
+    assert "Each tau is from the 40 normal clients whose rows identify all coefficients." in text
     assert max(map(len, text.splitlines())) <= 80
     assert "<h3>Clients that differ</h3>" in found._repr_html_()
     pd.testing.assert_frame_equal(found.clients, res.client_effects())
