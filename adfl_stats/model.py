@@ -26,7 +26,7 @@ from adfl_stats.losses import design_checks
 from adfl_stats.losses.families import Family, resolve_family
 from adfl_stats.losses.glm import GLM, with_constants
 from adfl_stats.losses.penalties import Ridge
-from adfl_stats.methods import ADFL, Method, check_needs
+from adfl_stats.methods import ADFL, Method, check_needs, estimated
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.advice import Advice, advisable, advise_on
@@ -302,7 +302,7 @@ class DecentralizedGLM:
         differing_coefficients(problem, heterogeneity)
         check_needs(method, problem, plan)
         with one_blas_thread():
-            outcome = method.estimate(problem, plan)
+            outcome = estimated(method, problem, plan)
             params, trusted = outcome.theta.mean(axis=0), trusted_by(outcome.steps.weights)
             said = said + design_checks.warn_of_domain(data, self.family, params, trusted)
             record = fit_record(self, problem, method, outcome, plan, said)
