@@ -14,7 +14,7 @@ from adfl_stats.engine.rounds import Plan
 from adfl_stats.inference.objective_results import ObjectiveRecord, ObjectiveResults, at_params
 from adfl_stats.inference.record import run_parts
 from adfl_stats.losses.objective import Objective, checked_objective
-from adfl_stats.methods import DFL, Method, check_needs, estimated
+from adfl_stats.methods import DFL, Method, check_needs, checked_outcome
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 
@@ -112,7 +112,7 @@ class DecentralizedModel:
         problem = self._problem(default_threads() if threads is None else whole_number(threads, "threads", 1))
         check_needs(method, problem, plan)
         with one_blas_thread():
-            outcome = estimated(method, problem, plan)
+            outcome = checked_outcome(method, problem, method.estimate(problem, plan))
             parts: dict[str, Any] = run_parts(problem, method, outcome, plan, [])
             parts |= at_params(problem, outcome.theta.mean(axis=0), outcome.steps.totals)
         return ObjectiveResults(ObjectiveRecord(**parts))

@@ -1,6 +1,6 @@
 """Methods: each a file, all of one small shape (`Method`)."""
 
-from adfl_stats.methods._base import Method, Outcome, check_needs, estimated, run_scheme
+from adfl_stats.methods._base import Method, Outcome, check_needs, checked_outcome, run_scheme
 from adfl_stats.methods.adaptive import ADFL
 from adfl_stats.methods.bridge import Bridge
 from adfl_stats.methods.clipped_gossip import ClippedGossip
@@ -32,6 +32,6 @@ __all__ = [
     "Outcome",
     "TrimmedScores",
     "check_needs",
-    "estimated",
+    "checked_outcome",
     "run_scheme",
 ]

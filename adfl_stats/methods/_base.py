@@ -23,7 +23,7 @@ __all__ = [
     "check_needs",
     "check_neighbours",
     "check_undirected",
-    "estimated",
+    "checked_outcome",
     "initial_estimates",
     "one_way_pair",
     "run_scheme",
@@ -141,9 +141,8 @@ def check_needs(method: Method, problem: Problem, plan: Plan) -> None:
         )
 
 
-def estimated(method: Method, problem: Problem, plan: Plan) -> Outcome:
+def checked_outcome(method: Method, problem: Problem, outcome: Any) -> Outcome:
     """Return what a method found, after a look at its parts: a user may have written it."""
-    outcome = method.estimate(problem, plan)
     if not isinstance(outcome, Outcome):
         raise TypeError(f"{type(method).__name__}.estimate returned {outcome!r}; an Outcome is wanted")
     wanted = (problem.M, problem.P)

@@ -1,6 +1,7 @@
 """Words, pictures and the shell."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from scipy import stats
 
 import adfl_stats as ad
 from adfl_stats.cli.main import main
+from adfl_stats.report.summary import _differences
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +177,13 @@ def test_fit_command_refuses_bad_input_with_one_line(tmp_path, capsys):
     assert "no column 'z'" in capsys.readouterr().err
     assert main(["fit", "absent.csv", "--formula", "y ~ x", "--client", "site", "--edges", "e.csv"]) == 2
     assert "absent.csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["none", "common", "common + rank 1", "diagonal + rank 2"])
+def test_spread_of_clients_fits_the_page(kind):
+    clients = SimpleNamespace(cochran=(440.9, 325, 0.0), spread=np.diag([0.998, 0.1]), spread_kind=kind)
+    clients.differ = kind != "none"
+    bse = pd.Series([0.1, 0.1], index=["Intercept", "livch[T.3+]"])
+    table = _differences(SimpleNamespace(record=SimpleNamespace(clients=clients), bse=bse, params=bse)).table(20)
+    assert {len(line) for line in table.as_text().splitlines()} == {78}
+    assert kind in table.as_text()
