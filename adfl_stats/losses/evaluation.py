@@ -253,7 +253,7 @@ def majority_misfits(data: ClientData, family: Family, thetas: Array, chosen: Ma
 def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) -> float:
     """Return the dispersion all clients are measured by: the median of theirs.
 
-    A client's own residuals must not set its own scale, or a bad client would excuse itself.
+    A client's own residuals do not set its own scale, which would mask a bad client.
     """
     if family.estimates_scale:
         # Data without noise: what rounding leaves of their residuals must not be weighed against itself.

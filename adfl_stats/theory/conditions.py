@@ -178,7 +178,7 @@ def start_conditions(c: Constants) -> list[Check]:
             f"o({number(bound)})",
             INDICATIVE,
             f"lambda times the mean squared distance of the clients' starts from their mean, {number(times)} times "
-            "1/N^2. A demand few runs meet; the last stage evens the starts out.",
+            "1/N^2. Rarely satisfied; the last stage evens the starts out.",
         ),
     ]
 
