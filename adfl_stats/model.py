@@ -25,7 +25,7 @@ from adfl_stats.losses import design_checks
 from adfl_stats.losses.families import Family, resolve_family
 from adfl_stats.losses.glm import GLM, with_constants
 from adfl_stats.losses.penalties import Ridge
-from adfl_stats.methods import ADFL, Method, check_needs
+from adfl_stats.methods import ADFL, Method, check_needs, checked_outcome
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.advice import Advice, advisable, advise_on
@@ -360,7 +360,7 @@ class DecentralizedGLM:
         differing_coefficients(problem, heterogeneity)
         check_needs(method, problem, plan)
         with one_blas_thread():
-            outcome = method.estimate(problem, plan)
+            outcome = checked_outcome(method, problem, method.estimate(problem, plan))
             params, trusted = outcome.theta.mean(axis=0), trusted_by(outcome.steps.weights)
             said = said + design_checks.warn_of_domain(data, self.family, params, trusted)
             record = fit_record(self, problem, method, outcome, plan, said)
@@ -451,11 +451,11 @@ class DecentralizedGLM:
 
 
 def _warn_of_error(error: NumericalError, plan: Plan, last: Run) -> None:
-    advice = (
-        "the step leaves a bias; pass a smaller one or step='auto'"
-        if plan.step is not None and (last.solver == "limit" or last.rounds < plan.max_rounds)
-        else "raise max_rounds, or mix faster (more neighbours)"
-    )
+    advice = "raise max_rounds, or mix faster (more neighbours)"
+    if plan.step is not None and (last.solver == "limit" or last.rounds < plan.max_rounds):
+        advice = "the step leaves a bias; pass a smaller one or step='auto'"
+    elif last.solver == "limit":
+        advice = "no shorter step helps; look for groups in the network, and for a response that covariates separate"
     when = "in the limit" if last.solver == "limit" else f"after {last.rounds} rounds"
     warnings.warn(
         f"the numerical error is {error.total:.3g} standard errors {when}, above tolerance="

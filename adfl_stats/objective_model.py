@@ -14,7 +14,7 @@ from adfl_stats.engine.rounds import Plan
 from adfl_stats.inference.objective_results import ObjectiveRecord, ObjectiveResults, at_params
 from adfl_stats.inference.record import run_parts
 from adfl_stats.losses.objective import Objective, checked_objective
-from adfl_stats.methods import DFL, Method, check_needs
+from adfl_stats.methods import DFL, Method, check_needs, checked_outcome
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 
@@ -29,8 +29,8 @@ class DecentralizedModel:
     Parameters
     ----------
     objective : Objective
-        An object with ``M, P, labels, names, totals, counted, start()`` and ``gradients(theta)``, which returns each
-        client's gradient at each of its R parameter vectors, (M, R, P) for theta (M, R, P). With a method
+        An object with ``M, P, labels, names, totals, counted, start()`` and ``gradients(theta, threads)``, which
+        returns each client's gradient at each of its R parameter vectors, (M, R, P) for theta (M, R, P). With a method
         ``curvature(theta)``, which returns the clients' Hessians (M, P, P) at theta (P,), results have standard errors.
     network : Network or NetworkSchedule
         Who listens to whom, always or in turn; its labels must be those of the objective, in any order.
@@ -117,7 +117,7 @@ class DecentralizedModel:
         problem = self._problem(default_threads() if threads is None else whole_number(threads, "threads", 1))
         check_needs(method, problem, plan)
         with one_blas_thread():
-            outcome = method.estimate(problem, plan)
+            outcome = checked_outcome(method, problem, method.estimate(problem, plan))
             parts: dict[str, Any] = run_parts(problem, method, outcome, plan, [])
             parts |= at_params(problem, outcome.theta.mean(axis=0), outcome.steps.totals)
         return ObjectiveResults(ObjectiveRecord(**parts))

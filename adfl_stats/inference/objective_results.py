@@ -118,6 +118,8 @@ class ObjectiveResults(Estimates):
             return f"not available, {fit.method} solves no common estimating equation"
         if self._clients < 2:
             return "not available, they compare clients, and fewer than two carry weight"
+        if not np.isfinite(fit.hessian).all():
+            return "not available, the Hessian at the estimate is not finite"
         values = np.linalg.eigvalsh(fit.hessian)
         if not values[0] > 1e-13 * abs(values[-1]):
             return "not available, the Hessian at the estimate is not positive definite"

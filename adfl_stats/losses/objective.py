@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 
+from adfl_stats._arguments import listing, whole_number
 from adfl_stats._types import Array, Mask
 
 __all__ = ["Objective", "checked_objective"]
@@ -63,18 +65,39 @@ def checked_objective(objective: Any) -> Objective:
             f"objective is {objective!r}; an object with {', '.join(PARTS)} is wanted"
             + (f", and this lacks {', '.join(absent)}" if absent else ", and this is a class")
         )
-    name, M, P = type(objective).__name__, objective.M, objective.P
+    name = type(objective).__name__
+    M, P = (whole_number(getattr(objective, part), f"{name}.{part}", 1) for part in ("M", "P"))
     for part, wanted in {"labels": (M,), "names": (P,), "totals": (M,), "counted": (M,)}.items():
         if np.shape(getattr(objective, part)) != wanted:
             raise ValueError(
                 f"{name}.{part} has shape {np.shape(getattr(objective, part))}; with M = {M} and P = {P} it must be "
                 f"{wanted}"
             )
-    if not (np.asarray(objective.totals) > 0.0).all():
+    if not isinstance(objective.labels, pd.Index):
+        raise TypeError(f"{name}.labels is a {type(objective.labels).__name__}; a pandas Index is wanted")
+    if len(set(objective.names)) < P:
+        raise ValueError(f"{name}.names has {listing(objective.names)}; each parameter needs a name of its own")
+    if not isinstance(objective.totals, np.ndarray) or not np.issubdtype(objective.totals.dtype, np.number):
+        raise TypeError(f"{name}.totals is {objective.totals!r}; an array of {M} positive numbers is wanted")
+    if not (objective.totals > 0.0).all():
         raise ValueError(f"{name}.totals has numbers that are not positive; they are the clients' sizes")
     theta = _finite(objective.start(), (M, P), f"{name}.start()")
-    _finite(objective.gradients(theta[:, None, :]), (M, 1, P), f"{name}.gradients(theta), for theta (M, 1, P),")
+    found = _gradients(objective, theta[:, None, :])
+    _finite(found, (M, 1, P), f"{name}.gradients(theta), for theta (M, 1, P),")
     return objective
+
+
+def _gradients(objective: Any, theta: Array) -> Array:
+    """Return the gradients, called as the engine calls them."""
+    name = f"{type(objective).__name__}.gradients"
+    try:
+        inspect.signature(objective.gradients).bind(theta, 1)
+    except TypeError as error:
+        raise TypeError(f"{name} is called with theta and the number of threads: {error}") from None
+    gradients = objective.gradients(theta, 1)
+    if not isinstance(gradients, np.ndarray):
+        raise TypeError(f"{name} returns a {type(gradients).__name__}; an array is wanted")
+    return gradients
 
 
 def _finite(given: Any, shape: tuple[int, ...], name: str) -> Array:

@@ -1,6 +1,6 @@
 """Methods: one file each, all with the interface `Method`."""
 
-from adfl_stats.methods._base import Method, Outcome, check_needs, run_scheme
+from adfl_stats.methods._base import Method, Outcome, check_needs, checked_outcome, run_scheme
 from adfl_stats.methods.adaptive import ADFL
 from adfl_stats.methods.bridge import Bridge
 from adfl_stats.methods.clipped_gossip import ClippedGossip
@@ -32,5 +32,6 @@ __all__ = [
     "Outcome",
     "TrimmedScores",
     "check_needs",
+    "checked_outcome",
     "run_scheme",
 ]

@@ -23,6 +23,7 @@ __all__ = [
     "check_needs",
     "check_neighbours",
     "check_undirected",
+    "checked_outcome",
     "initial_estimates",
     "one_way_pair",
     "run_scheme",
@@ -191,6 +192,24 @@ def check_needs(method: Method, problem: Problem, plan: Plan) -> None:
             f"solver='limit' needs {MISSING['curvature']}, and the objective, a {objective}, has gradients only; run "
             f"{method.name} with solver='rounds', step= and rounds="
         )
+
+
+def checked_outcome(method: Method, problem: Problem, outcome: Any) -> Outcome:
+    """Return what a method found, after a look at its parts: a user may have written it."""
+    if not isinstance(outcome, Outcome):
+        raise TypeError(f"{type(method).__name__}.estimate returned {outcome!r}; an Outcome is wanted")
+    wanted = (problem.M, problem.P)
+    if np.shape(outcome.theta) != wanted:
+        raise ValueError(
+            f"{type(method).__name__}.estimate returned theta of shape {np.shape(outcome.theta)}; every client's "
+            f"estimate, {wanted}, is wanted"
+        )
+    if not outcome.runs:
+        raise ValueError(
+            f"{type(method).__name__}.estimate returned no runs; give the Outcome those of `iterate`, or for a method "
+            "without rounds [Run(theta, step=1.0)]"
+        )
+    return outcome
 
 
 def run_scheme(

@@ -299,8 +299,8 @@ def _warn_of_selection(problem: Problem, clients: ClientModel, heterogeneity: st
         )
     if share > MOST_ROWS:
         said["selection"] = (
-            f"{share:.0%} of the rows were set aside, with {count} that do not fit the majority. The estimate is that "
-            "of the others; see res.clients() and res.heterogeneity()"
+            f"{share:.0%} of the rows were set aside, with {count} that do not fit the majority (weight below 0.5). "
+            "The estimate is that of the others; see res.clients() and res.heterogeneity()"
         )
     if clients.lead < UNDECIDED:
         said["undecided"] = (

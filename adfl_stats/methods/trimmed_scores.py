@@ -31,6 +31,10 @@ ROWS = 10
 # Relative tolerance of solutions between concentration steps. Ours: the next set depends on it only near
 # ties.
 ROUGH = 1e-4
+# Estimates beyond FAR (times the root mean square of their columns) are looked at: their majority is called separated
+# where a direction has kept less than FLAT of its curvature. Newton's steps that follow a separated direction add about
+# one each to the linear predictor, and end by ROUGH or by underflow, far beyond. (Ours.)
+FAR, FLAT = 20.0, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +130,7 @@ class TrimmedScores(Method):
         theta = weighted_solutions(
             problem, problem.sizes[:, None] * sets, np.tile(begin, (self.starts, 1)), ROUGH
         ).theta
-        return _concentrate(problem, np.vstack([theta, rivals]))
+        return _without_separated(problem, _concentrate(problem, np.vstack([theta, rivals])), begin)
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,32 @@ class Concentrated:
     theta: Array
     chosen: Mask
     misfit: Array
+
+
+def _without_separated(problem: Problem, found: Concentrated, begin: Array) -> Concentrated:
+    """Leave out estimates at infinity: covariates separate the responses of their majority (Albert & Anderson 1984).
+
+    Their misfit is the smallest. Where all are of this kind, the estimate of all clients takes the first place.
+    """
+    size = problem.glm.coefficient_sizes
+    while np.isfinite(found.misfit).any():
+        best = int(np.argmin(found.misfit))
+        far = not np.abs(found.theta[best] * size).max() < FAR
+        if not (far and _is_flat(problem, found.theta[best], begin, found.chosen[:, best])):
+            return found
+        found.misfit[best] = np.inf
+    counted = np.asarray(problem.objective.counted)
+    found.theta[0] = weighted_solutions(problem, (problem.sizes * counted)[:, None], begin[None]).theta[0]
+    found.chosen[:, 0], found.misfit[0] = counted, 0.0
+    return found
+
+
+def _is_flat(problem: Problem, theta: Array, begin: Array, chosen: Mask) -> bool:
+    """Return whether some clients' loss has in some direction lost its curvature from `begin` to theta (P,)."""
+    shares = (problem.sizes * chosen / problem.M)[:, None]
+    there, here = (problem.glm.weighted_curvatures(at, shares)[0] for at in (theta, begin))
+    root = roots_of_inverses(here[None])[0][0]
+    return bool(not np.linalg.eigvalsh(root.T @ there @ root)[0] > FLAT)
 
 
 def _random_sets(problem: Problem, count: int, size: int, seed: int) -> Mask:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["summarize"]
 
 MOST_SUSPICIOUS = 5
+# Width of the column that says which spread was allowed for.
+SPREAD = 38
 
 
 def summarize(res: Results, alpha: float = 0.05) -> TextSummary:
@@ -107,12 +109,11 @@ def _differences(res: Results) -> Cells:
     largest = int(np.argmax(taus / np.maximum(res.bse.fillna(1.0), np.finfo(float).tiny)))
     spread = "none"
     if clients.differ:
-        spread = (
-            f"{clients.spread_kind}; tau {taus[largest]:.3g} in {shortened([str(res.params.index[largest])], 14)[0]}"
-        )
+        spread = f"{clients.spread_kind}; tau {taus[largest]:.3g} in "
+        spread += shortened([str(res.params.index[largest])], min(14, SPREAD - len(spread)))[0]
     rows = [[f"{Q:.1f}", f"{df:.0f}", f"{p_value:.3f}", f"{share:.2f}", spread]]
     headers = ["Cochran's Q", "df", "P>Q", "I^2", "spread allowed for"]
-    return Cells(rows, headers, None, "Differences between clients", [12, 8, 8, 8, 38])
+    return Cells(rows, headers, None, "Differences between clients", [12, 8, 8, 8, SPREAD])
 
 
 def _theory(res: Results) -> Cells:

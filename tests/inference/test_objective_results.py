@@ -165,6 +165,35 @@ class Bent(LeastSquares):
         return np.eye(P)
 
 
+def changed(**parts):
+    return type("Own", (LeastSquares,), parts)()
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "words"),
+    [
+        ({"M": "9"}, TypeError, "Own.M must be a whole number"),
+        ({"P": 3.5}, TypeError, "Own.P must be a whole number"),
+        ({"labels": list(LABELS)}, TypeError, "Own.labels is a list; a pandas Index"),
+        ({"names": ["x", "x", "y"]}, ValueError, "Own.names has .* a name of its own"),
+        ({"totals": list(SIZES)}, TypeError, "Own.totals is .* an array"),
+        ({"totals": np.array(["a"] * M)}, TypeError, "Own.totals is .* an array"),
+        ({"gradients": lambda self, theta: theta}, TypeError, "Own.gradients is called with theta and the number of"),
+        ({"gradients": lambda self, theta, threads: theta.tolist()}, TypeError, "Own.gradients returns a list"),
+    ],
+)
+def test_parts_of_an_objective_are_looked_at_before_a_fit(parts, error, words):
+    with pytest.raises(error, match=words):
+        ad.DecentralizedModel(changed(**parts), NETWORK)
+
+
+def test_a_hessian_that_is_not_finite_gives_no_standard_errors():
+    objective = changed(curvature=lambda self, theta: np.full((M, P, P), np.nan))
+    res = ad.DecentralizedModel(objective, NETWORK).fit(step=0.1, rounds=5)
+    assert res.bse.isna().all()
+    assert "Hessian at the estimate is not finite" in str(res.summary())
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [

@@ -8,6 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import adfl_stats as ad
+from adfl_stats.engine.rounds import Run
+from adfl_stats.methods import Outcome
 
 TEXT = Path(__file__).parents[2].joinpath("CONTRIBUTING.md").read_text(encoding="utf-8")
 M = 10
@@ -112,3 +114,36 @@ def test_theory_goes_by_what_a_method_declares_and_not_by_its_name(model):
     assert model.rates(res).exact == model.rates(model.fit(ad.DFL(), step=0.1, rounds=100)).exact
     with pytest.raises(ValueError, match="BRIDGE-M, which is not a weighted mean and a gradient step"):
         model.rates(model.fit(ad.Bridge(), step=0.1, rounds=100))
+
+
+class Answers(ad.Method):
+    name = "answers"
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def estimate(self, problem, plan):
+        return self.answer(problem)
+
+
+def outcome(problem, runs, P=3):
+    return Outcome(np.zeros((problem.M, P)), problem.steps(np.ones(problem.M)), runs, smooth=False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (lambda problem: 3, TypeError, "Answers.estimate returned 3; an Outcome"),
+        (lambda problem: outcome(problem, [], 2), ValueError, r"theta of shape \(10, 2\)"),
+        (lambda problem: outcome(problem, []), ValueError, "Answers.estimate returned no runs"),
+    ],
+)
+def test_what_it_returns_is_looked_at(model, answer, error, words):
+    with pytest.raises(error, match=words):
+        model.fit(Answers(answer))
+
+
+def test_it_may_do_without_rounds(model):
+    res = model.fit(Answers(lambda problem: outcome(problem, [Run(np.zeros((problem.M, 3)), step=1.0)])))
+    assert res.bse.isna().all()
+    assert "answers" in str(res.summary())

@@ -1,6 +1,7 @@
 """Words, pictures and the shell."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from scipy import stats
 
 import adfl_stats as ad
 from adfl_stats.cli.main import main
+from adfl_stats.report.summary import _differences
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +191,13 @@ def test_summary_tells_suspicion_from_the_score_test(paper_like, measure, words)
     assert "flags are those of the score test of the model of clients, with its own null distribution" in text
     default = " ".join(model.fit().summary().as_text().split())
     assert "one dispersion" not in default
+
+
+@pytest.mark.parametrize("kind", ["none", "common", "common + rank 1", "diagonal + rank 2"])
+def test_spread_of_clients_fits_the_page(kind):
+    clients = SimpleNamespace(cochran=(440.9, 325, 0.0), spread=np.diag([0.998, 0.1]), spread_kind=kind)
+    clients.differ = kind != "none"
+    bse = pd.Series([0.1, 0.1], index=["Intercept", "livch[T.3+]"])
+    table = _differences(SimpleNamespace(record=SimpleNamespace(clients=clients), bse=bse, params=bse)).table(20)
+    assert {len(line) for line in table.as_text().splitlines()} == {78}
+    assert kind in table.as_text()
