@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from functools import cached_property, partial
 
-import numpy as np
 import pandas as pd
 
-from adfl_stats._arguments import in_interval, listing, one_of, whole_number
+from adfl_stats._arguments import listing, one_of, whole_number
 from adfl_stats._threads import default_threads, one_blas_thread
 from adfl_stats._types import FamilyLike, Mask
 from adfl_stats.data.client_data import ClientData
@@ -22,24 +20,22 @@ from adfl_stats.errors import ConditionWarning, ConvergenceWarning, NetworkWarni
 from adfl_stats.inference.record import fit_record
 from adfl_stats.inference.results import Results
 from adfl_stats.losses import design_checks
-from adfl_stats.losses.families import Family, resolve_family
 from adfl_stats.losses.glm import GLM, with_constants
 from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.response import with_family
 from adfl_stats.methods import ADFL, Method, check_needs, checked_outcome
+from adfl_stats.methods.plans import plan_of
+from adfl_stats.network.matching import matched
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.advice import Advice, advisable, advise_on
 from adfl_stats.theory.rates import Rates, rates_of
-from adfl_stats.trust import HETEROGENEITY, LEAST_FOR_SPREAD, differing_coefficients
+from adfl_stats.trust import differing_coefficients
 from adfl_stats.trust.weights import trusted_by
 
 __all__ = ["DecentralizedGLM"]
 
 WEIGHTINGS = ("sample", "client", "random-effects")
-# Ours: more distinct numbers in y than this are measurements, not classes.
-MOST_CLASSES = 100
-# Most rounds per stage of a run without `rounds`. Ours: then the fit warns.
-MAX_ROUNDS = 20_000
 
 
 class DecentralizedGLM:
@@ -95,8 +91,8 @@ class DecentralizedGLM:
                 "or a NetworkSchedule with networks.schedule or networks.dropout"
             )
         self.weighting = one_of(weighting, "weighting", WEIGHTINGS)
-        self.network = _matched(network, data)
-        self.data, self.family = _with_family(data, family)
+        self.network = matched(network, data.labels)
+        self.data, self.family = with_family(data, family)
         with one_blas_thread():
             found = design_checks.survey(self.data)
             design_checks.check_design(self.data, found.gram)
@@ -317,38 +313,16 @@ class DecentralizedGLM:
             raise TypeError(
                 f"method is {method!r}; pass a method object such as ad.DFL(), ad.ADFL() or ad.Bridge('median')"
             )
-        one_of(solver, "solver", ("auto", "rounds", "limit"))
-        one_of(heterogeneity, "heterogeneity", HETEROGENEITY)
-        if heterogeneity in ("estimate", "intercept") and self.data.n_clients < LEAST_FOR_SPREAD:
-            raise ValueError(
-                f"heterogeneity={heterogeneity!r} needs at least {LEAST_FOR_SPREAD} clients, there are "
-                f"{self.data.n_clients}; use 'none' or 'auto'"
-            )
-        if self.weighting == "random-effects" and not method.models_clients:
-            raise ValueError(
-                f"weighting='random-effects' takes its weights from the model of clients, which {method.name} does not "
-                "have; use ad.ADFL(), or weighting='sample' or 'client'"
-            )
-        if solver == "limit" and rounds is not None:
-            raise ValueError(f"rounds={rounds} was given with solver='limit', which runs none; give one of the two")
-        if attack is not None and (isinstance(attack, type) or not isinstance(attack, Attack)):
-            raise TypeError(f"attack is {attack!r}; pass an attack such as ad.attacks.SignFlip(clients=['a', 'b'])")
-        if attack is not None and solver == "limit":
-            raise ValueError(
-                "attack was given with solver='limit'; attacks change the messages of rounds, use solver='rounds'"
-            )
-        if solver == "limit":
-            one_network(self.network, "solver='limit', which solves for the limit of the rounds,")
-        changes = isinstance(self.network, NetworkSchedule)
-        in_rounds = changes or any(value is not None for value in (rounds, max_rounds, attack))
-        automatic = isinstance(step, str) and step == "auto"
-        plan = Plan(
-            step=None if automatic else in_interval(step, "step", 0.0, np.inf, open_low=True),
-            rounds=None if rounds is None else whole_number(rounds, "rounds", 1),
-            tolerance=in_interval(tolerance, "tolerance", 0.0, np.inf, open_low=True),
-            max_rounds=MAX_ROUNDS if max_rounds is None else whole_number(max_rounds, "max_rounds", 1),
+        plan = plan_of(
+            method,
+            self.network,
+            self.weighting,
+            step=step,
+            rounds=rounds,
+            solver=solver,
+            tolerance=tolerance,
+            max_rounds=max_rounds,
             progress=progress,
-            solver="rounds" if solver == "auto" and in_rounds else solver,
             heterogeneity=heterogeneity,
             attack=attack,
         )
@@ -463,47 +437,3 @@ def _warn_of_error(error: NumericalError, plan: Plan, last: Run) -> None:
         ConvergenceWarning,
         stacklevel=3,
     )
-
-
-def _matched(network: Network | NetworkSchedule, data: ClientData) -> Network | NetworkSchedule:
-    """Return the network in the data's order: moving its rows is cheaper than moving the data."""
-    if network.labels.equals(data.labels):
-        return network
-    empty = network.labels[~network.labels.isin(data.labels)]
-    unknown = data.labels[~data.labels.isin(network.labels)]
-    if len(unknown) and isinstance(network.labels, pd.RangeIndex):
-        raise ValueError(
-            f"the network has {network.n_clients} clients without names, the data have {data.n_clients} named "
-            f"{listing(data.labels)}; name the network's clients in their order, for example with "
-            "labels=data.labels in the call that builds it"
-        )
-    if len(unknown) or len(empty):
-        raise ValueError(
-            "data and network must have the same clients; in the network, but without rows in the data: "
-            f"{listing(empty) or 'none'}; in the data, but not in the network: {listing(unknown) or 'none'}. "
-            "Leave these clients out, or add them to the other; text and number are different names"
-        )
-    return network.reindex(data.labels)
-
-
-def _with_family(data: ClientData, family: FamilyLike) -> tuple[ClientData, Family]:
-    """Return the data with y coded as the family wants it, and the family, checked against each other."""
-    name = family.lower() if isinstance(family, str) else getattr(family, "name", "")
-    if name == "multinomial" and data.classes is None:
-        levels, codes = np.unique(data.y, return_inverse=True)
-        if len(levels) > MOST_CLASSES or (levels != np.rint(levels)).any():
-            raise ValueError(
-                f"y has {len(levels)} distinct numbers; family 'multinomial' takes each as a class and wants at most "
-                f"{MOST_CLASSES} whole numbers, or labels. Recode y or choose another family"
-            )
-        data = replace(data, y=codes.astype(np.float64), classes=tuple(int(v) for v in levels))
-    resolved = resolve_family(name if name == "multinomial" else family, len(data.classes or ()))
-    if data.classes is not None and resolved.name != "multinomial" and len(data.classes) > 2:
-        raise ValueError(
-            f"y holds the labels {listing(data.classes)}, family {resolved.name!r} wants numbers; "
-            "use family='multinomial' or recode y"
-        )
-    if data.classes is not None and resolved.name not in ("multinomial", "binomial"):
-        raise ValueError(f"y holds the labels {listing(data.classes)}; use family='binomial'")
-    resolved.check_response(data.y)
-    return data, resolved
