@@ -178,7 +178,7 @@ class ADFL(Method):
             shares = clients.information_shares if problem.weighting == "random-effects" else None
             steps = problem.steps(clients.weights, balance=self.balance, shares=shares)
             if self.lam is None:
-                theta = np.tile(clients.theta, (problem.M, 1))
+                theta = np.tile(_penalised(problem, clients.theta, steps.totals), (problem.M, 1))
             # With stages, `initial` is that of the last stage with weights from lambda, the subject of Condition 7.
             run = settle(problem, theta, steps, plan.after(runs), label="aDFL")
             theta = run.theta
@@ -284,6 +284,16 @@ def _client_model(problem: Problem, starts: list[Array], heterogeneity: str) -> 
             stacklevel=4,
         )
     return best, apart
+
+
+def _penalised(problem: Problem, theta: Array, totals: Array) -> Array:
+    """Return where the last run begins: at theta (P,), which knows no penalty, or at the penalised estimate.
+
+    Where covariates separate the responses, theta is at infinity, from where no Newton step leads back.
+    """
+    if problem.glm.penalty is None:
+        return theta
+    return weighted_solution(problem, totals, problem.mean(problem.objective.start()))
 
 
 def _warn_of_selection(problem: Problem, clients: ClientModel, heterogeneity: str) -> dict[str, str]:

@@ -357,3 +357,20 @@ def test_wrong_numbers_are_refused(c, kind, what):
 def test_penalties_that_do_not_suit_the_model_are_refused(penalty, kind, what):
     with pytest.raises(kind, match=what):
         model_of(design("gaussian"), penalty)
+
+
+def test_ridge_is_finite_where_covariates_separate_the_responses():
+    rng = np.random.default_rng(1)
+    X = np.column_stack([np.ones(320), rng.normal(size=(320, 2))])
+    y, c = (X[:, 1] > 0.0).astype(float), np.array([0.0, 0.1, 0.1])
+    data = ad.ClientData.from_arrays(X, y, np.repeat(np.arange(8), 40))
+    with pytest.warns(ad.ConditionWarning, match="separate perfectly"):
+        model = ad.DecentralizedGLM(data, ad.networks.directed_circle(8, 3), "binomial", penalty=ad.Ridge(0.1))
+    res = model.fit()
+
+    def loss(theta):
+        eta = X @ theta
+        return np.mean(np.logaddexp(0.0, eta) - y * eta) + 0.5 * c @ theta**2
+
+    wanted = optimize.minimize(loss, np.zeros(3), tol=1e-10).x
+    assert (np.abs(res.params - wanted) < 0.1 * res.bse).all()
