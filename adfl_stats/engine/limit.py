@@ -87,7 +87,7 @@ def settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, la
             return iterate(problem, start, steps, replace(plan, solver="rounds"), label=label)
         run.theta, run.step, run.solver = np.ascontiguousarray(found.theta[:, 0]), step, "limit"
         run.rounds += found.passes
-        run.record(found.moved[-1])
+        run.record(found.moved[-1], problem.transport)
         unit = yardstick(problem, run.theta, steps.totals)
         error = numerical_error(problem, run.theta, steps.totals, unit).total
         if metric is None or error <= plan.tolerance:
@@ -138,7 +138,7 @@ def fixed_points(runs: Iteration, theta: Array, bound: Array | None = None) -> L
     bound : ndarray (M,), optional
         A global bound on the clients' curvature, by which rounds are known to be stable.
     """
-    unit, quadratic = runs.problem.glm.coefficient_sizes, runs.problem.glm.quadratic
+    unit, quadratic = runs.problem.coefficient_sizes, runs.problem.glm.quadratic
     move = runs.move(theta)
     farthest = runs.problem.transport.largest
     moved, inner = [runs.problem.largest(np.abs(move))], INNER if quadratic else OUTER

@@ -22,6 +22,7 @@ __all__ = [
     "NumericalError",
     "Yardstick",
     "consensus_error",
+    "curvature_and_meat",
     "floored",
     "numerical_error",
     "sandwich",
@@ -62,14 +63,20 @@ def sandwich(hessian: Array, meat: Array) -> tuple[Array, Array]:
 
 def yardstick(problem: Problem, theta: Array, totals: Array) -> Yardstick:
     """Measure curvature and standard errors at the mean of theta (M, P), with total weights v_m."""
-    centre = problem.mean(theta)
+    return yardstick_of(problem, *curvature_and_meat(problem, problem.mean(theta), totals))
+
+
+def curvature_and_meat(problem: Problem, theta: Array, totals: Array) -> Array:
+    """Return the clients' curvature at theta (P,) with total weights v_m, over their number, and the meat (2, P, P)."""
+    # The objective divides by the number of its own clients.
+    shares = totals * (problem.M / problem.n_clients)
 
     def part(at: slice) -> Array:
-        own = np.zeros_like(totals)
-        own[at] = totals[at]
-        return np.stack(problem.glm.curvature_and_meat(centre, own))
+        own = np.zeros_like(shares)
+        own[at] = shares[at]
+        return np.stack(problem.glm.curvature_and_meat(theta, own))
 
-    return yardstick_of(problem, *problem.transport.total(part))
+    return problem.transport.total(part)
 
 
 def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
@@ -77,7 +84,7 @@ def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
 
     Raises ValueError where the clients that carry weight do not identify all coefficients.
     """
-    size = problem.glm.coefficient_sizes
+    size = problem.coefficient_sizes
     scaled = hessian / np.outer(size, size)
     values = linalg.eigvalsh(scaled)
     if not values[0] > 1e-13 * values[-1]:
@@ -100,7 +107,7 @@ def numerical_error(
     centre = problem.mean(theta)
     known = problem.common_gradients(centre[None])[:, 0] if gradients is None else gradients
     slope = problem.transport.total(lambda at: totals[at] @ known[at])
-    newton = unit.inverse @ slope / problem.M
+    newton = unit.inverse @ slope / problem.n_clients
     optimisation = float(np.max(np.abs(newton) / floored(unit.se, centre)))
     return NumericalError(optimisation, consensus_error(theta, unit.se, problem.transport))
 

@@ -15,7 +15,8 @@ from adfl_stats import _kernels
 from adfl_stats._algebra import inverse
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array
-from adfl_stats.engine.transport import LOCAL, Transport, mean_over
+from adfl_stats.engine.transport import LOCAL, Members, Transport, mean_over, once
+from adfl_stats.losses.evaluation import rounding_variance
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.objective import Objective
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
@@ -64,7 +65,10 @@ class ClientSteps:
 
 
 class Problem:
-    """What a method works on: M clients, P parameters, their losses and the network.
+    """What a method works on: M clients that are ours, P parameters, their losses and the network.
+
+    Of the clients here and elsewhere there are `n_clients`, as many as the network has; arrays have a row for each of
+    ours.
 
     Parameters
     ----------
@@ -92,6 +96,7 @@ class Problem:
         self.objective, self.topology, self.weighting, self.threads = objective, network, weighting, threads
         self.transport = transport
         self.M, self.P = objective.M, objective.P
+        self.n_clients = network.n_clients
         self.sizes = np.ones(self.M) if weighting == "client" else objective.totals / self.mean(objective.totals)
         self._coordinates: tuple[Array, Array] | None = None
 
@@ -111,6 +116,23 @@ class Problem:
         return self.objective
 
     @cached_property
+    def members(self) -> Members:
+        """All clients, ours and those elsewhere."""
+        return Members(self.transport, None if self.transport is LOCAL else self.transport.clients(self.n_clients))
+
+    @once
+    def rounding_variance(self) -> float:
+        """Residual variance below which responses are fitted but for rounding errors; zero where the link is curved."""
+        if not self.glm.family.additive:
+            return 0.0
+        return rounding_variance(self.transport.gather(self.glm.mean_squares[self.objective.counted]))
+
+    @once
+    def coefficient_sizes(self) -> Array:
+        """The natural unit of each coefficient (P,): the largest root mean square of its column in any place."""
+        return self.transport.largest(self.glm.coefficient_sizes[None])
+
+    @once
     def unpenalised(self) -> Problem:
         """The same problem without a penalty: where clients are judged, by the scores of their rows alone."""
         if not self.has_curvature or self.glm.penalty is None:
@@ -155,10 +177,10 @@ class Problem:
             np.ascontiguousarray(W.data, dtype=np.float64),
         )
 
-    @cached_property
+    @once
     def influence(self) -> Array:
         """M pi_m: how much of a client's step ends up in the network's consensus, 1 on balanced W."""
-        return self.M * self.topology.influence.to_numpy()
+        return self.n_clients * self.members.ours(self.topology.influence.to_numpy())
 
     def mean(self, theta: Array) -> Array:
         """Return the mean over all clients of theta (M, ...)."""
@@ -170,7 +192,7 @@ class Problem:
 
     def consensus(self, theta: Array) -> Array:
         """Return sum_m pi_m theta_m of theta (M, ...): what the network agrees on in the long run."""
-        pi = self.influence / self.M
+        pi = self.influence / self.n_clients
         return self.transport.total(lambda at: np.tensordot(pi[at], theta[at], axes=1))
 
     def steps(self, weights: Array, *, balance: bool = False, shares: Array | None = None) -> ClientSteps:
@@ -215,7 +237,7 @@ class Problem:
         # In these coordinates the pool is the identity, and this bounds the part of the clients without weight in it.
         trust = weights / self.largest(weights)
         foreign = self.sizes, (1.0 - trust) * self._coordinates[1]
-        if float(self.transport.total(lambda at: foreign[0][at] @ foreign[1][at])) <= FOREIGN * self.M:
+        if float(self.transport.total(lambda at: foreign[0][at] @ foreign[1][at])) <= FOREIGN * self.n_clients:
             return self._coordinates
         try:
             return self._pooled_coordinates(theta, trust)
@@ -229,7 +251,7 @@ class Problem:
 
         def part(at: slice) -> Array:
             shares, pooled = np.zeros(self.M), np.zeros((self.glm.p, self.glm.p))
-            shares[at] = weights[at] * self.sizes[at] / self.M
+            shares[at] = weights[at] * self.sizes[at] / self.n_clients
             for clients, matrices in self.glm.curvature_bounds(theta):
                 pooled += np.tensordot(shares[clients], matrices, 1)
                 finite[clients] = np.isfinite(matrices).all(axis=(1, 2))

@@ -29,7 +29,7 @@ from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.numerical_error import NumericalError, Yardstick, numerical_error, yardstick
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.round import Rounds, Scheme, rounds_of
-from adfl_stats.engine.transport import LOCAL, Transport
+from adfl_stats.engine.transport import LOCAL, Transport, mean_over
 from adfl_stats.errors import ConvergenceWarning, DivergenceError
 
 __all__ = ["Plan", "Run", "iterate", "safe_step"]
@@ -107,9 +107,10 @@ class Run:
     needed: float = np.nan
     trace: list[dict[str, float]] = field(default_factory=list)
 
-    def record(self, moved: float) -> None:
+    def record(self, moved: float, transport: Transport = LOCAL) -> None:
         """Add a line to the trace."""
-        consensus = float(np.sqrt(self.theta.var(axis=0).sum()))
+        variance = mean_over(transport, (self.theta - mean_over(transport, self.theta)) ** 2)
+        consensus = float(np.sqrt(variance.sum()))
         self.trace.append({"round": self.rounds, "step": self.step, "moved": float(moved), "consensus": consensus})
 
 
@@ -142,7 +143,7 @@ class _Loop:
                 self.limit = BLOW_UP * last + 1e-6 * (1.0 + self.problem.largest(np.abs(run.theta)))
             if self.bar is not None:
                 self.bar.update(n)
-        run.record(last)
+        run.record(last, self.problem.transport)
         return True
 
 

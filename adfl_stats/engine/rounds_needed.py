@@ -55,12 +55,12 @@ def rounds_to_limit(
     """Return about how many rounds lead from the objective's own start to within `wanted` of a limit (M, P)."""
     start, P = problem.objective.start(), problem.P
     Q = np.eye(P) if metric is None else np.kron(np.eye(P // len(metric)), metric)
-    apart = consensus_error(start, unit.se)
+    apart = consensus_error(start, unit.se, problem.transport)
     # Eigenvalues of W are asked for where clients begin apart only.
     mixing = problem.network.second_eigenvalue_estimate.value if apart > wanted else 0.0
     contraction = np.eye(P) - step * Q @ np.linalg.inv(unit.inverse)
-    centre = limit.mean(axis=0)
-    return rounds_needed(contraction, start.mean(axis=0) - centre, floored(unit.se, centre), apart, mixing, wanted)
+    centre = problem.mean(limit)
+    return rounds_needed(contraction, problem.mean(start) - centre, floored(unit.se, centre), apart, mixing, wanted)
 
 
 def _first(enough: Callable[[float], bool]) -> float:

@@ -8,13 +8,41 @@ the order of the batches, so that it does not matter where a batch is computed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from adfl_stats._types import Array, Ints
+from adfl_stats._types import Array, Ints, Mask
 
-__all__ = ["LOCAL", "Local", "Transport", "count_of", "halo_of", "mean_over"]
+__all__ = ["EVERYBODY", "LOCAL", "Local", "Members", "Transport", "count_of", "halo_of", "mean_over", "once"]
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    once = cached_property
+else:
+
+    class once:  # noqa: N801
+        """A property that is computed once, without the lock of `functools.cached_property` before Python 3.12.
+
+        What is computed may wait for another place; where places are threads, that one would wait for the lock.
+        """
+
+        def __init__(self, func: Callable[[Any], Any]) -> None:
+            self.func, self.__doc__ = func, func.__doc__
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self.name = name
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            """Compute the value and keep it where the next look finds it first."""
+            if instance is None:
+                return self
+            value = instance.__dict__[self.name] = self.func(instance)
+            return value
 
 
 class Transport(Protocol):
@@ -26,20 +54,24 @@ class Transport(Protocol):
     def halo(self, indptr: Ints, indices: Ints) -> Ints:
         """Return the clients elsewhere whom ours hear, of the network's rows (CSR)."""
 
+    def batches(self) -> list[slice]:
+        """Return the batches of our rows that `total` asks for."""
+
     def total(self, part: Callable[[slice], Array]) -> Array:
         """Return the sum over all clients.
 
         Parameters
         ----------
         part : callable
-            Of a slice of our rows: the sum over them. Each batch of ours is asked for once.
+            Of a slice of our rows: the sum over them. Each batch of ours is asked for once. Where only some of the
+            clients have a row, the slices still cover all rows that there are.
         """
 
     def largest(self, values: Array) -> Array:
         """Return the maximum over the rows of values (k, ...), usually one for each client, of all places."""
 
-    def gather(self, values: Array) -> Array:
-        """Return the rows of all clients, in their order, from the rows (m, ...) of ours."""
+    def gather(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the rows of all clients, in their order, from the rows (m, ...) of ours, or of some of ours."""
 
 
 class Local:
@@ -53,6 +85,10 @@ class Local:
         """Return none."""
         return halo_of(self.clients(len(indptr) - 1), indptr, indices)
 
+    def batches(self) -> list[slice]:
+        """Return the only one."""
+        return [slice(None)]
+
     def total(self, part: Callable[[slice], Array]) -> Array:
         """Return the sum itself."""
         return part(slice(None))
@@ -61,12 +97,80 @@ class Local:
         """Return the maximum itself."""
         return np.asarray(values.max(axis=0))
 
-    def gather(self, values: Array) -> Array:
+    def gather(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the rows themselves."""
         return values
 
 
 LOCAL = Local()
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Some of the clients: the numbers of those that are ours, and the way to the others.
+
+    Arrays over them have a row for each that is ours. Numbers leave a place as sums, or as rows of `gather`; the
+    latter is for a few numbers a client.
+
+    Attributes
+    ----------
+    transport : Transport
+        The way.
+    numbers : ndarray (m,) of int or None
+        Ours, as numbers among all clients; None where all are ours.
+    """
+
+    transport: Transport = LOCAL
+    numbers: Ints | None = None
+
+    def of(self, some: Mask) -> Members:
+        """Return those of ours that `some` (m,) says, with those of the others elsewhere."""
+        return Members(self.transport, None if self.numbers is None else self.numbers[some])
+
+    def total(self, part: Callable[[slice], Array]) -> Array:
+        """Return the sum over all, from sums over slices of ours."""
+        return self.transport.total(part)
+
+    def sum(self, values: NDArray[Any]) -> Array:
+        """Return the sum of the rows (m, ...) of all."""
+        return self.transport.total(lambda at: values[at].sum(axis=0))
+
+    def mean(self, values: NDArray[Any]) -> Array:
+        """Return the mean of the rows (m, ...) of all."""
+        return mean_over(self.transport, values)
+
+    def count(self, some: NDArray[Any]) -> int:
+        """Return of how many of all `some` (m,) is true."""
+        return int(self.transport.total(lambda at: np.asarray(np.count_nonzero(some[at]))))
+
+    def gather(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the rows of all, from the rows (m, ...) of ours."""
+        return self.transport.gather(values)
+
+    def ours(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return our rows of those of all, as `gather` has them."""
+        return values if self.numbers is None else values[self._places]
+
+    @once
+    def _places(self) -> Ints:
+        """Where our rows are among those of all."""
+        assert self.numbers is not None
+        everybody = self.transport.gather(self.numbers)
+        order = np.argsort(everybody)
+        return np.asarray(order[np.searchsorted(everybody, self.numbers, sorter=order)])
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Return what `work` does for our rows; where it fails in one place (LinAlgError), it fails in all."""
+        try:
+            done, failure = work(), None
+        except np.linalg.LinAlgError as error:
+            done, failure = None, error
+        if self.transport.largest(np.array([failure is not None])):
+            raise failure or np.linalg.LinAlgError("a matrix of a client elsewhere is singular")
+        return done  # type: ignore[return-value]
+
+
+EVERYBODY = Members()
 
 
 def mean_over(transport: Transport, values: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from adfl_stats.engine.numerical_error import (
     yardstick_of,
 )
 from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.transport import once
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord, client_effects, record_clients
 from adfl_stats.inference.clustered import Clustered, gather_clustered
 from adfl_stats.inference.evidence import Evidence, gather_evidence
@@ -55,12 +56,12 @@ class _Source:
     outcome: Outcome
     heterogeneity: str
 
-    @cached_property
+    @once
     def params(self) -> Array:
         """The estimate (P,)."""
-        return np.asarray(self.outcome.theta.mean(axis=0))
+        return self.problem.mean(self.outcome.theta)
 
-    @cached_property
+    @once
     def seen(self) -> tuple[PointSums, Summaries | None]:
         """The pass over the data."""
         return self._pass(self.params)
@@ -70,20 +71,22 @@ class _Source:
 
         A method without a model of clients will have one fitted; the summaries for that are found in the same pass.
         """
-        glm, steps = self.problem.glm, self.outcome.steps
+        glm, steps, members = self.problem.glm, self.outcome.steps, self.problem.members
         found = None
         if self.outcome.clients is None:
-            found = Summariser(glm.data, glm.family, theta, steps.weights > 0.0)
-        trusted, visit = trusted_by(steps.weights), None if found is None else found.add
-        point = evaluate(glm.data, glm.family, theta, steps.totals, trusted, visit)
+            found = Summariser(glm.data, glm.family, theta, steps.weights > 0.0, members)
+        trusted, visit = trusted_by(steps.weights, members), None if found is None else found.add
+        parts = members.transport.batches()
+        point = evaluate(glm.data, glm.family, theta, steps.totals, trusted, visit, members.total, parts)
         return point, None if found is None else found.summaries()
 
-    @cached_property
+    @once
     def point(self) -> PointSums:
         """The sums at the estimate, with the penalty if there is one."""
-        return self.seen[0].penalised(self.problem.glm.penalty, self.params, self.outcome.steps.totals)
+        weight = float(self.problem.mean(self.outcome.steps.totals))
+        return self.seen[0].penalised(self.problem.glm.penalty, self.params, weight)
 
-    @cached_property
+    @once
     def judged(self) -> tuple[Array, PointSums, Summaries | None]:
         """Where the clients are judged, and the sums over their rows there; with a penalty it takes another pass."""
         if self.problem.glm.penalty is None:
@@ -91,13 +94,13 @@ class _Source:
         where = judging_point(self.problem, self.params, self.outcome.steps.totals, smooth=self.outcome.smooth)
         return where, *self._pass(where)
 
-    @cached_property
+    @once
     def unit(self) -> Yardstick:
         """Standard errors by the sandwich; raises ValueError where the clients do not identify all coefficients."""
         found = self.point.evaluation
         return yardstick_of(self.problem, found.hessian, found.meat)
 
-    @cached_property
+    @once
     def client_model(self) -> ClientModel:
         """The model of clients, with scores where they are judged."""
         (where, point, summaries), model = self.judged, self.outcome.clients
@@ -178,7 +181,7 @@ class AtEstimate:
         source = self._from
         theta, steps = source.outcome.theta, source.outcome.steps
         if not source.outcome.smooth:
-            return NumericalError(np.nan, consensus_error(theta, source.unit.se))
+            return NumericalError(np.nan, consensus_error(theta, source.unit.se, source.problem.transport))
         gradients = self.evaluation.gradients
         return numerical_error(source.problem, theta, steps.totals, source.unit, gradients)
 
@@ -226,10 +229,11 @@ class AtEstimate:
         """Split-sample statistics, and what the estimate would be without each client."""
         source = self._from
         data, totals, smooth = source.problem.glm.data, source.outcome.steps.totals, source.outcome.smooth
-        found = gather_evidence(data, totals, source.point, smooth=smooth)
+        gathered = partial(gather_evidence, data, totals, smooth=smooth, members=source.problem.members)
+        found = gathered(source.point)
         if source.problem.glm.penalty is None:
             return found
-        return replace(gather_evidence(data, totals, source.judged[1], smooth=smooth), shift=found.shift)
+        return replace(gathered(source.judged[1]), shift=found.shift)
 
     @_Part
     def regularity(self) -> Regularity:

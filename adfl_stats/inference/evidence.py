@@ -23,6 +23,7 @@ from adfl_stats._algebra import inverse, roots_of_inverses, stacked_cholesky
 from adfl_stats._types import Array
 from adfl_stats.data.batches import client_chunks
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.losses.client_sums import ClientMoments
 from adfl_stats.losses.evaluation import PointSums
 
@@ -48,7 +49,9 @@ class Evidence:
     shift: Array
 
 
-def gather_evidence(data: ClientData, weights: Array, point: PointSums, *, smooth: bool) -> Evidence:
+def gather_evidence(
+    data: ClientData, weights: Array, point: PointSums, *, smooth: bool, members: Members = EVERYBODY
+) -> Evidence:
     """Compute mirror statistics and deletion shifts of all clients at the estimate.
 
     Parameters
@@ -62,14 +65,18 @@ def gather_evidence(data: ClientData, weights: Array, point: PointSums, *, smoot
     smooth : bool
         Whether the estimate solves the weighted estimating equation. If not (medians do not) it is taken as
         given, C_m = 0.
+    members : Members
+        The clients; the rows of what is returned are ours.
     """
     (M, P), found = point.halves.shape, point.evaluation
-    alone = weights / (M * data.totals)
+    everybody = members.count(np.ones(M, dtype=bool))
+    alone = weights / (everybody * data.totals)
     bread, error, rest = np.zeros((P, P)), np.zeros((P, P)), np.zeros(P)
     if smooth:
         bread = inverse(found.information)
         error = bread @ found.model_meat @ bread
-        rest = inverse(found.hessian) @ (weights @ found.gradients) / M
+        slope = members.total(lambda at: weights[at] @ found.gradients[at])
+        rest = inverse(found.hessian) @ slope / everybody
     mirror, mirror_mean, shift = np.empty(M), np.empty(M), np.full((M, P), np.nan)
     for at in client_chunks(M, P):
         J = data.totals[at, None, None] * point.clients.information[at]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from adfl_stats._algebra import inverse
 from adfl_stats._types import Array
 from adfl_stats.engine.equations import weighted_solution
+from adfl_stats.engine.numerical_error import curvature_and_meat
 from adfl_stats.engine.problem import Problem
 
 __all__ = ["judging_point"]
@@ -31,6 +32,6 @@ def judging_point(problem: Problem, params: Array, totals: Array, *, smooth: boo
     free, penalty = problem.unpenalised, problem.glm.penalty
     if penalty is None:
         return params
-    hessian, _ = free.glm.curvature_and_meat(params, totals)
-    near: Array = params + totals.mean() * inverse(hessian) @ penalty.gradient(params)
+    hessian, _ = curvature_and_meat(free, params, totals)
+    near: Array = params + problem.mean(totals) * inverse(hessian) @ penalty.gradient(params)
     return weighted_solution(free, totals, near) if smooth else near

@@ -5,8 +5,9 @@ All sums that inference needs, in batches of clients and blocks of rows, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from adfl_stats.losses.client_sums import (
     weighted_curvature,
 )
 from adfl_stats.losses.families import Family
-from adfl_stats.losses.goodness import GoodnessSums
+from adfl_stats.losses.goodness import GoodnessSums, goodness
 from adfl_stats.losses.penalties import Ridge
 
 __all__ = [
@@ -35,13 +36,22 @@ __all__ = [
     "curvature_and_meat",
     "evaluate",
     "majority_misfits",
+    "mean_squares",
     "plain_scores",
     "rounding_variance",
 ]
 
 
+Gather: TypeAlias = Callable[[Array], Array]
+Total: TypeAlias = Callable[[Callable[[slice], Array]], Array]
+
 # Residuals this small relative to the responses are rounding errors. Ours: about 4,500 units in the last place.
 ROUNDING = 1e-12
+
+
+def _all_here(part: Callable[[slice], Array]) -> Array:
+    """Return the sum over all clients where there are none elsewhere."""
+    return part(slice(None))
 
 
 @dataclass(frozen=True)
@@ -91,15 +101,15 @@ class PointSums:
     llf: float
     deviance: float
 
-    def penalised(self, penalty: Ridge | None, theta: Array, weights: Array) -> PointSums:
-        """Return the gradients and curvatures of the penalised losses at theta (P,) with total weights v_m.
+    def penalised(self, penalty: Ridge | None, theta: Array, weight: float) -> PointSums:
+        """Return the gradients and curvatures of the penalised losses at theta (P,), with the mean of the weights v_m.
 
         Variances, and the clients' information, are those of the rows.
         """
         if penalty is None:
             return self
         clients, combined = self.clients.penalised(penalty, theta), self.evaluation
-        added = weights.mean() * np.diag(penalty.curvature(theta))
+        added = weight * np.diag(penalty.curvature(theta))
         evaluation = replace(
             combined,
             gradients=clients.gradient,
@@ -116,6 +126,8 @@ def evaluate(
     weights: Array,
     trusted: Mask | None = None,
     visit: Callable[[list[Batch], ClientMoments], None] | None = None,
+    total: Total = _all_here,
+    parts: Sequence[slice] = (slice(None),),
 ) -> PointSums:
     """Evaluate all clients at theta (P,) in one pass.
 
@@ -129,39 +141,52 @@ def evaluate(
         The clients whose likelihood counts; all if not given.
     visit : callable, optional
         Is given the rows of some whole clients and their sums, for what else the same pass can find.
+    total : callable
+        Adds the sums over clients elsewhere: of a function that returns the sum over one of `parts`, the sum over all
+        clients.
+    parts : sequence of slice
+        The parts of the clients that `total` asks for.
     """
-    M, share = data.n_clients, weights / data.n_clients
-    rows = _RowSums(data, family, share / data.totals, np.ones(M, dtype=bool) if trusted is None else trusted)
-    parts = []
+    share = weights / float(total(lambda at: np.asarray(float(len(weights[at])))))
+    trusted = np.ones(len(weights), dtype=bool) if trusted is None else trusted
+    rows = [_RowSums(data, family, share / data.totals, trusted, at) for at in parts]
+    found = []
+
+    def look(piece: Batch, eta: Array, residual: Array) -> None:
+        for one in rows:
+            one.add(piece, eta, residual)
+
     for pieces in whole_clients(data, len(theta)):
-        parts.append(moments(data, family, theta[None], pieces, rows.add))
+        found.append(moments(data, family, theta[None], pieces, look))
         if visit is not None:
-            visit(pieces, parts[-1])
-    clients = _joined(parts)
-    information, model_meat = np.tensordot(np.stack([share, share**2 / data.totals]), clients.information, 1)
+            visit(pieces, found[-1])
+    clients, by_row = _joined(found), dict(zip(map(str, parts), rows, strict=True))
+    shares = np.stack([share, share**2 / data.totals])
+    information, model_meat = total(lambda at: np.tensordot(shares[:, at], clients.information[at], 1))
     observed = clients.information is not clients.hessian
-    scale = _scale(family, clients.dispersion, data, weights, len(theta))
+    scale = _scale(family, clients.dispersion, data, weights, len(theta), total)
     return PointSums(
         clients,
-        rows.halves,
+        rows[0].halves,
         Evaluation(
             gradients=clients.gradient,
-            hessian=np.tensordot(share, clients.hessian, 1) if observed else information,
+            hessian=total(lambda at: np.tensordot(share[at], clients.hessian[at], 1)) if observed else information,
             information=information,
-            meat=rows.meat,
+            meat=total(lambda at: by_row[str(at)].meat),
             model_meat=model_meat,
             scale=scale,
         ),
-        *rows.goodness.at(scale),
+        *goodness(family, total(lambda at: by_row[str(at)].goodness.sums(scale))),
     )
 
 
 class _RowSums:
-    """Sums over rows that need no second look: the meat, the scores of half the rows, the likelihood."""
+    """Sums over rows of a part of the clients that need no second look: meat, scores of half the rows, likelihood."""
 
-    def __init__(self, data: ClientData, family: Family, per_row: Array, trusted: Mask) -> None:
-        P = data.X.shape[1] * family.outputs
-        self.data, self.per_row = data, per_row
+    def __init__(self, data: ClientData, family: Family, per_row: Array, trusted: Mask, part: slice) -> None:
+        P, inside = data.X.shape[1] * family.outputs, np.zeros(data.n_clients, dtype=bool)
+        inside[part] = True
+        self.data, self.per_row, trusted = data, np.where(inside, per_row, 0.0), trusted & inside
         self.meat, self.halves = np.zeros((P, P)), np.zeros((data.n_clients, P))
         self.goodness = GoodnessSums(data, family, trusted)
 
@@ -212,12 +237,18 @@ def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: 
     return hessian, row_meat
 
 
+def _ours_only(values: Array) -> Array:
+    """Return the rows of all clients where there are none elsewhere."""
+    return values
+
+
 @np.errstate(over="ignore", invalid="ignore")
-def plain_scores(data: ClientData, family: Family, thetas: Array) -> tuple[Array, Ints]:
+def plain_scores(data: ClientData, family: Family, thetas: Array, gather: Gather = _ours_only) -> tuple[Array, Ints]:
     """Return Rao's statistic of each client at its own row of `thetas` (M, P), or the only one, and its rank.
 
     One dispersion serves all clients, and the point is given: it orders clients where a start is chosen, and is the
     suspicion "score" of `ADFL`. Tests, flags and tables use the statistic of the model of clients, which has a null.
+    `gather` adds the rows of clients elsewhere.
     """
     raw, ranks, dispersions = (
         np.zeros(data.n_clients),
@@ -230,15 +261,18 @@ def plain_scores(data: ClientData, family: Family, thetas: Array) -> tuple[Array
         raw[at], ranks[at] = rao_statistics(sums, data.totals[at])
         dispersions[at] = sums.dispersion
     raw[~data.counted], ranks[~data.counted] = np.inf, thetas.shape[1]
-    return raw / _typical_dispersion(data, family, dispersions), ranks
+    return raw / _typical_dispersion(data, family, dispersions, gather), ranks
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def majority_misfits(data: ClientData, family: Family, thetas: Array, chosen: Mask) -> Array:
+def majority_misfits(
+    data: ClientData, family: Family, thetas: Array, chosen: Mask, gather: Gather = _ours_only
+) -> Array:
     """Return the misfit of each of thetas (R, P) on the clients chosen for it (M, R), relative to the others of thetas.
 
     It is the sum over their rows of the deviance in excess of that at the client's best theta, in units of a typical
-    row's deviance. Deviances themselves would favour clients with predictable responses.
+    row's deviance. Deviances themselves would favour clients with predictable responses. `gather` adds the rows of
+    clients elsewhere.
     """
     deviances = np.zeros(chosen.shape)
     for batch in batches(data, 1):
@@ -248,22 +282,23 @@ def majority_misfits(data: ClientData, family: Family, thetas: Array, chosen: Ma
     deviances = np.where(np.isfinite(deviances), deviances, np.inf)
     least = deviances.min(axis=1, keepdims=True)
     beyond = np.subtract(deviances, least, out=np.full_like(deviances, np.inf), where=np.isfinite(deviances))
-    typical = float(np.median(least[:, 0] / data.totals))
-    return np.asarray(np.where(chosen, beyond, 0.0).sum(axis=0) / max(typical, np.finfo(float).tiny))
+    typical = float(np.median(gather(least[:, 0] / data.totals)))
+    return np.asarray(gather(np.where(chosen, beyond, 0.0)).sum(axis=0) / max(typical, np.finfo(float).tiny))
 
 
-def _typical_dispersion(data: ClientData, family: Family, dispersions: Array) -> float:
+def _typical_dispersion(data: ClientData, family: Family, dispersions: Array, gather: Gather) -> float:
     """Return the common dispersion of score statistics: the median over clients.
 
     With a client's own dispersion its residuals would inflate the scale of its own statistic (masking).
     """
     if family.estimates_scale:
         # Data without noise: residuals that are rounding errors must not set the scale.
-        least = max(rounding_variance(data) if family.additive else ROUNDING**2, np.finfo(float).tiny)
+        rounding = rounding_variance(gather(mean_squares(data)[data.counted])) if family.additive else ROUNDING**2
+        least = max(rounding, np.finfo(float).tiny)
     else:
         # Where the model's dispersion is one, overdispersion (counts, weights of any scale) is allowed for.
         least = 1.0
-    return max(float(np.median(dispersions[data.counted])), least)
+    return max(float(np.median(gather(dispersions[data.counted]))), least)
 
 
 def curvature_matrices(
@@ -289,12 +324,15 @@ def curvature_matrices(
         yield clients, total / data.totals[clients, None, None]
 
 
-def rounding_variance(data: ClientData) -> float:
-    """Return the residual variance below which responses are fitted but for rounding errors, in their own units."""
-    return ROUNDING**2 * float(np.median(_mean_squares(data)[data.counted]))
+def rounding_variance(squares: Array) -> float:
+    """Return the residual variance below which responses are fitted but for rounding errors, in their own units.
+
+    `squares` (M,) are the `mean_squares` of all clients that count.
+    """
+    return ROUNDING**2 * float(np.median(squares))
 
 
-def _mean_squares(data: ClientData) -> Array:
+def mean_squares(data: ClientData) -> Array:
     """Return each client's mean square of the (weighted) responses (M,)."""
     squares = np.zeros(data.n_clients)
     for batch in batches(data, 1):
@@ -302,7 +340,7 @@ def _mean_squares(data: ClientData) -> Array:
     return squares / data.sizes
 
 
-def _scale(family: Family, dispersions: Array, data: ClientData, weights: Array, P: int) -> float:
+def _scale(family: Family, dispersions: Array, data: ClientData, weights: Array, P: int, total: Total) -> float:
     """Return the dispersion over the clients, each with its share of trust."""
     if not family.estimates_scale:
         return 1.0
@@ -310,5 +348,7 @@ def _scale(family: Family, dispersions: Array, data: ClientData, weights: Array,
     # effective number of rows (Kish's) is then N.
     trust = weights / data.totals
     share = trust * data.sizes
-    rows = float(share.sum() ** 2 / (trust @ share))
-    return float(share @ dispersions / share.sum() * rows / max(rows - P, 1.0))
+    whole = total(lambda at: np.asarray(share[at].sum()))
+    rows = float(whole**2 / total(lambda at: np.asarray(trust[at] @ share[at])))
+    pooled = total(lambda at: np.asarray(share[at] @ dispersions[at]))
+    return float(pooled / whole * rows / max(rows - P, 1.0))

@@ -14,7 +14,7 @@ from adfl_stats._types import Array, Mask
 from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, batches, row_blocks, row_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import column_sizes, linear_predictors, weighted_curvature
-from adfl_stats.losses.evaluation import curvature_and_meat, curvature_matrices, rounding_variance
+from adfl_stats.losses.evaluation import curvature_and_meat, curvature_matrices, mean_squares
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.links import LINKS
 from adfl_stats.losses.penalties import Ridge
@@ -232,9 +232,9 @@ class GLM:
         return column_sizes(self.data, self.family)
 
     @cached_property
-    def rounding_variance(self) -> float:
-        """Residual variance below which responses are fitted but for rounding errors; zero where the link is curved."""
-        return rounding_variance(self.data) if self.family.additive else 0.0
+    def mean_squares(self) -> Array:
+        """Each client's mean square of the (weighted) responses (M,)."""
+        return mean_squares(self.data)
 
     @cached_property
     def _gram(self) -> tuple[Array, Array]:

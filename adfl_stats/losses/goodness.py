@@ -11,7 +11,7 @@ from adfl_stats.data.batches import Batch
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.families import Family
 
-__all__ = ["GoodnessSums"]
+__all__ = ["GoodnessSums", "goodness"]
 
 
 class GoodnessSums:
@@ -51,14 +51,19 @@ class GoodnessSums:
         else:
             self._llf += float(self._known.loglike(y, mu, var_weights=weight, scale=1.0))
 
-    def at(self, scale: float) -> tuple[float, float]:
-        """Return log-likelihood and deviance, given the dispersion."""
-        if self._family.name == "multinomial":
-            return self._llf, -2.0 * self._llf
-        if self._family.quadratic:
-            count = float(self._data.sizes[self._trusted].sum())
-            # Logs apart: the ratio of a deviance that is all rounding may underflow to zero.
-            spread = np.log(self._deviance) - np.log(count) if self._deviance > 0 else -np.inf
-            return float(self._llf - 0.5 * count * (np.log(2.0 * np.pi) + spread + 1.0)), self._deviance
+    def sums(self, scale: float) -> Array:
+        """Return what adds up over clients, given the dispersion: log-likelihood, deviance and rows."""
         late = [float(self._known.loglike(y, mu, var_weights=w, scale=scale)) for y, mu, w in self._kept]
-        return self._llf + sum(late), self._deviance
+        return np.array([self._llf + sum(late), self._deviance, float(self._data.sizes[self._trusted].sum())])
+
+
+def goodness(family: Family, sums: Array) -> tuple[float, float]:
+    """Return log-likelihood and deviance from the sums over all clients."""
+    llf, deviance, count = (float(value) for value in sums)
+    if family.name == "multinomial":
+        return llf, -2.0 * llf
+    if not family.quadratic:
+        return llf, deviance
+    # Logs apart: the ratio of a deviance that is all rounding may underflow to zero.
+    spread = np.log(deviance) - np.log(count) if deviance > 0 else -np.inf
+    return float(llf - 0.5 * count * (np.log(2.0 * np.pi) + spread + 1.0)), deviance

@@ -215,7 +215,7 @@ class ADFL(Method):
                 if isinstance(self.lam, str)
                 else choice
             )
-            steps = problem.steps(adaptive_weights(suspicion, lam), balance=self.balance)
+            steps = problem.steps(adaptive_weights(suspicion, lam, problem.members), balance=self.balance)
             final = k + 1 == len(plans) and not self.models_clients
             stage = (stage if final else stage.loosened()).after(runs)
             run = settle(problem if final else judged, theta, steps, stage, label=f"aDFL stage {k + 1}")
@@ -239,7 +239,7 @@ class ADFL(Method):
         if not can_tune(problem):
             return (UNTUNED if isinstance(self.lam, str) else float(np.median(multiples)) / unit), None
         lams = multiples / unit
-        weights = np.stack([adaptive_weights(suspicion, lam) for lam in lams], axis=1)
+        weights = np.stack([adaptive_weights(suspicion, lam, problem.members) for lam in lams], axis=1)
         path = lambda_path(problem, weights, lams, start, balance=self.balance)
         return float((multiples if isinstance(self.lam, str) else lams)[path.best]), path
 
@@ -260,7 +260,7 @@ def _client_model(problem: Problem, starts: list[Array], heterogeneity: str) -> 
     models the one with the smaller misfit of its majority is taken. Also returned: the number of clients on which two
     models with comparable misfits disagree.
     """
-    best = fit_client_model(problem, starts[0], heterogeneity)
+    best, every = fit_client_model(problem, starts[0], heterogeneity), problem.transport.gather
     if problem.glm.quadratic:
         return best, 0
     pooled = weighted_solution(problem, problem.sizes * problem.objective.counted, best.theta)
@@ -271,15 +271,16 @@ def _client_model(problem: Problem, starts: list[Array], heterogeneity: str) -> 
         if _near(best, other.theta):
             continue
         thetas = np.stack([best.theta, other.theta])
-        scores = [plain_scores(problem.glm.data, problem.glm.family, one[None])[0] for one in thetas]
-        chosen = smallest_majority(np.stack(scores, axis=1))
-        mine, its = majority_misfits(problem.glm.data, problem.glm.family, thetas, chosen)
-        apart = max(apart, disputed(best.weights < 0.5, other.weights < 0.5) if its < CLOSE * mine + CLEAR else 0)
+        scores = [plain_scores(problem.glm.data, problem.glm.family, one[None], every)[0] for one in thetas]
+        chosen = smallest_majority(np.stack(scores, axis=1), problem.members)
+        mine, its = majority_misfits(problem.glm.data, problem.glm.family, thetas, chosen, every)
+        differ = disputed(every(best.weights < 0.5), every(other.weights < 0.5))
+        apart = max(apart, differ if its < CLOSE * mine + CLEAR else 0)
         best = other if its < mine else best
     if apart:
         warnings.warn(
-            f"two models of the clients fit about equally well and disagree about {apart} of {problem.M} of them: the "
-            "majority is not identified clearly. See ad.compare_starts(model) and res.summary()",
+            f"two models of the clients fit about equally well and disagree about {apart} of {problem.n_clients} of "
+            "them: the majority is not identified clearly. See ad.compare_starts(model) and res.summary()",
             ConvergenceWarning,
             stacklevel=4,
         )
@@ -298,11 +299,12 @@ def _penalised(problem: Problem, theta: Array, totals: Array) -> Array:
 
 def _warn_of_selection(problem: Problem, clients: ClientModel, heterogeneity: str) -> dict[str, str]:
     """Warn of consequences of the clients' weights; return the warnings for the summary."""
-    aside = clients.weights < 0.5
-    count = f"{int(aside.sum())} of {problem.M} clients"
-    share = float(1.0 - problem.glm.data.totals @ clients.weights / problem.glm.data.totals.sum())
+    aside, members, totals = clients.weights < 0.5, problem.members, problem.glm.data.totals
+    count = f"{members.count(aside)} of {problem.n_clients} clients"
+    kept = members.total(lambda at: totals[at] @ clients.weights[at])
+    share = float(1.0 - kept / members.sum(totals))
     said = {}
-    if 1.0 - float(clients.weights.mean()) > NEARLY_HALF:
+    if 1.0 - float(members.mean(clients.weights)) > NEARLY_HALF:
         said["majority"] = (
             f"{count} do not fit the others, nearly half: which group is the majority depends on few clients. Compare "
             "both groups; see res.clients()"
@@ -337,7 +339,7 @@ def _warn_of_selection(problem: Problem, clients: ClientModel, heterogeneity: st
 
 def _near(clients: ClientModel, theta: Array) -> bool:
     """Return whether theta is within a small part of a standard error of the model's estimate."""
-    error = clients.units / np.sqrt(max(float(clients.weights.sum()), 1.0))
+    error = clients.units / np.sqrt(max(float(clients.summaries.members.sum(clients.weights)), 1.0))
     return bool((np.abs(theta - clients.theta) < SAME * error).all())
 
 

@@ -170,14 +170,17 @@ def _is_flat(problem: Problem, theta: Array, begin: Array, chosen: Mask) -> bool
 
 def _random_sets(problem: Problem, count: int, size: int, seed: int) -> Mask:
     """Return random sets of clients (M, count), each with at least `ROWS` rows per parameter."""
-    sets = np.zeros((problem.M, count), dtype=bool)
+    every = problem.members.gather
+    # Drawn by the clients' names, so that neither their order nor their place matters.
+    codes = every(np.array([[crc32(f"{seed} {k} {label}".encode()) for k in range(count)] for label in problem.labels]))
+    counted, sizes = every(problem.objective.counted), every(problem.glm.data.sizes)
+    sets = np.zeros(codes.shape, dtype=bool)
     for k in range(count):
-        # Drawn by the clients' names, so that their order does not matter.
-        order = np.argsort([crc32(f"{seed} {k} {label}".encode()) for label in problem.labels], kind="stable")
-        order = order[problem.objective.counted[order]]
-        enough = int(np.searchsorted(np.cumsum(problem.glm.data.sizes[order]), ROWS * problem.P)) + 1
+        order = np.argsort(codes[:, k], kind="stable")
+        order = order[counted[order]]
+        enough = int(np.searchsorted(np.cumsum(sizes[order]), ROWS * problem.P)) + 1
         sets[order[: max(size, enough)], k] = True
-    return sets
+    return problem.members.ours(sets)
 
 
 def _concentrate(problem: Problem, theta: Array) -> Concentrated:
@@ -198,12 +201,13 @@ def _steps(problem: Problem, scores: _Scores, theta: Array, most: int) -> Concen
     """Do up to `most` concentration steps from theta (R, P)."""
     chosen, solutions = np.zeros((problem.M, len(theta)), dtype=bool), None
     for _ in range(most):
-        before, chosen = chosen, smallest_majority(scores.at(theta))
-        if (chosen == before).all():
+        before, chosen = chosen, smallest_majority(scores.at(theta), problem.members)
+        if not problem.members.count((chosen != before).any(axis=1)):
             break
         solutions = weighted_solutions(problem, problem.sizes[:, None] * chosen, theta, ROUGH, solutions)
         theta = solutions.theta
-    return Concentrated(theta, chosen, majority_misfits(problem.glm.data, problem.glm.family, theta, chosen))
+    misfits = majority_misfits(problem.glm.data, problem.glm.family, theta, chosen, problem.transport.gather)
+    return Concentrated(theta, chosen, misfits)
 
 
 class _Scores:

@@ -66,7 +66,7 @@ class LambdaPath:
 
 def can_tune(problem: Problem) -> bool:
     """Return whether a majority of the clients have enough rows for cross-validation."""
-    return int((problem.glm.data.sizes >= LEAST_ROWS).sum()) >= majority(problem.M)
+    return problem.members.count(problem.glm.data.sizes >= LEAST_ROWS) >= majority(problem.n_clients)
 
 
 def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, balance: bool) -> LambdaPath:
@@ -93,7 +93,7 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
         held = _held_out(problem, fold)
         rest = replace(problem.glm.data, row_weights=np.where(held, 0.0, weight))
         glm = GLM(rest, problem.glm.family, problem.glm.penalty)
-        training = Problem(glm, problem.topology, "client", problem.threads)
+        training = Problem(glm, problem.topology, "client", problem.threads, problem.transport)
         # One fold's solutions and curvatures are near the next one's. (A coefficient that the next fold's rows do not
         # identify keeps its value, for all lambdas alike.)
         solutions = weighted_solutions(training, shares, theta, ROUGH, solutions)
@@ -108,7 +108,8 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
     counted = (rows > 0.0) & problem.objective.counted
     each = problem.transport.gather(loss[counted] / rows[counted, None])
     half = np.sort(each, axis=0)[: majority(len(each))]
-    return LambdaPath(lams, half.mean(axis=0), trusted_by(weights).sum(axis=0))
+    trusted = problem.members.sum(trusted_by(weights, problem.members)).astype(np.int64)
+    return LambdaPath(lams, half.mean(axis=0), trusted)
 
 
 def _losses(problem: Problem, theta: Array, rows: Ints) -> Array:

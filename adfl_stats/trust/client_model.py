@@ -119,8 +119,9 @@ class ClientModel:
         """Return the share of the information about each coefficient (P,), others given, that some clients hold."""
         heard = self.summaries.ranks > 0
         known = np.diagonal(self.scores.information, axis1=1, axis2=2)
-        total = known.sum(axis=0)
-        return np.asarray(np.divide(known[aside[heard]].sum(axis=0), total, out=np.zeros_like(total), where=total > 0))
+        members, lost = self.scores.members, known[aside[heard]]
+        total = members.sum(known)
+        return np.asarray(np.divide(members.sum(lost), total, out=np.zeros_like(total), where=total > 0))
 
     def at(self, problem: Problem, theta: Array, sums: ClientMoments) -> ClientModel:
         """Return the model with the clients' scores at another estimate (P,) close by, where their sums are `sums`."""
@@ -148,8 +149,8 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
     heterogeneity : {"auto", "none", "estimate", "intercept"}
         Whether normal clients may differ: where the data say so, never, always, or in the intercept alone.
     """
-    data, family, only = problem.glm.data, problem.glm.family, differing_coefficients(problem, heterogeneity)
-    summaries, normal = summarise(data, family, theta), np.ones(problem.M, dtype=bool)
+    only, members = differing_coefficients(problem, heterogeneity), problem.members
+    summaries, normal = summarised(problem, theta), np.ones(problem.M, dtype=bool)
     for k in range(MOST_PASSES):
         null = _null(problem, summaries, normal)
         scores, units, heard = client_scores(summaries, null)
@@ -159,8 +160,8 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
         weights = posterior[:, 0]
         before, theta = theta, weighted_solution(problem, problem.sizes * weights, theta)
         normal = weights > 0.5
-        move = np.abs((theta - before) / units).max() * np.sqrt(normal.sum())
-        summaries = summaries.moved(theta - before) if problem.glm.quadratic else summarise(data, family, theta)
+        move = np.abs((theta - before) / units).max() * np.sqrt(members.count(normal))
+        summaries = summaries.moved(theta - before) if problem.glm.quadratic else summarised(problem, theta)
         if move < SMALL_MOVE and k > 0:
             break
     scores, _, _ = client_scores(summaries, null, units)
@@ -187,7 +188,7 @@ def model_at(
     """
     only, counted = differing_coefficients(problem, heterogeneity), weights > 0.0
     if summaries is None:
-        summaries = summarise(problem.glm.data, problem.glm.family, theta, counted)
+        summaries = summarised(problem, theta, counted)
     inside, normal = replace(summaries, ranks=np.where(counted, summaries.ranks, 0)), counted
     for hasty in (True, False):
         null = _null(problem, inside, normal)
@@ -196,9 +197,14 @@ def model_at(
         posterior = _posterior(problem, inside, heard, candidates)
         posterior[~counted] = 0.0
         normal = posterior[:, 0] > 0.5
-    if not counted.all():
+    if problem.members.count(~counted):
         scores, _, _ = client_scores(summaries, null, units)
     return _assembled(theta, posterior, candidates, null, summaries, scores, units)
+
+
+def summarised(problem: Problem, theta: Array, counted: Mask | None = None) -> Summaries:
+    """Return the clients at theta (P,), with the shape of those `counted` (M,), or of all."""
+    return summarise(problem.glm.data, problem.glm.family, theta, counted, problem.members)
 
 
 def differing_coefficients(problem: Problem, heterogeneity: str) -> Ints | None:
@@ -253,7 +259,7 @@ def _null(problem: Problem, summaries: Summaries, normal: Mask) -> Null:
     """Calibrate, with what the family says of the dispersion."""
     data, family = problem.glm.data, problem.glm.family
     least = 0.0 if family.estimates_scale else 1.0
-    known, floor = has_known_dispersion(data, family), problem.glm.rounding_variance
+    known, floor = has_known_dispersion(data, family), problem.rounding_variance
     return calibrate(summaries, normal, known=known, least=least, floor=floor)
 
 
@@ -275,13 +281,14 @@ def _cochran(scores: ClientScores) -> list[float]:
     A score of t with nu degrees of freedom has a statistic of variance 2 r (nu + r - 2) / (nu - 4); chi-square is
     scaled to the sum of these.
     """
-    if scores.M == 0:
+    if scores.n_clients == 0:
         return [0.0, 0.0, 1.0]
+    total = scores.members.sum
     centre = scores.weighted_means(np.ones((scores.M, 1)))
-    Q = float(scores.statistics(centre).sum())
-    df = max(float(scores.ranks.sum()) - scores.P, 0.0)
-    variance = float((2.0 * scores.ranks * (scores.df + scores.ranks - 2.0) / (scores.df - 4.0 + 1e-9)).sum())
-    scale = max(variance / (2.0 * float(scores.ranks.sum())), 1.0)
+    Q, ranks = float(total(scores.statistics(centre)[:, 0])), float(total(scores.ranks))
+    df = max(ranks - scores.P, 0.0)
+    variance = float(total(2.0 * scores.ranks * (scores.df + scores.ranks - 2.0) / (scores.df - 4.0 + 1e-9)))
+    scale = max(variance / (2.0 * ranks), 1.0)
     return [Q, df, float(stats.chi2.sf(Q / scale, df / scale)) if df > 0 else 1.0]
 
 
@@ -328,8 +335,8 @@ def client_scores(
     else:
         J = information[heard] * np.square(level / noise)[:, None, None]
     if units is None:
-        typical = np.median(np.diagonal(J, axis1=1, axis2=2), axis=0)
-        largest = np.diagonal(J, axis1=1, axis2=2).max(axis=0)
+        known = summaries.members.gather(np.diagonal(J, axis1=1, axis2=2))
+        typical, largest = np.median(known, axis=0), known.max(axis=0)
         units = level / np.sqrt(np.where(typical > 1e-6 * largest, typical, largest))
     J *= (units / level)[:, None] * (units / level)
     scores = ClientScores(
@@ -339,6 +346,7 @@ def client_scores(
         ranks=summaries.ranks[heard].astype(np.float64),
         df=null.df[heard],
         log_det=np.zeros(int(heard.sum())),
+        members=summaries.members.of(heard),
     )
     return scores, units, heard
 
@@ -347,10 +355,10 @@ def robust_centres(scores: ClientScores) -> Array:
     """Return guesses of the normal clients' deviation (R, P): none, and the median of the clients of full rank."""
     here = np.zeros((1, scores.P))
     full = scores.ranks == scores.P
-    if full.sum() < 3:
+    if scores.members.count(full) < 3:
         return here
     own = np.linalg.solve(scores.information[full], scores.slopes[full][:, :, None])[:, :, 0]
-    return np.vstack([here, np.median(own, axis=0)])
+    return np.vstack([here, np.median(scores.members.gather(own), axis=0)])
 
 
 def _probabilities(candidates: list[Candidate]) -> Array:

@@ -20,6 +20,7 @@ import numpy as np
 from scipy import special
 
 from adfl_stats._types import Array, Mask
+from adfl_stats.engine.transport import EVERYBODY, Members, once
 
 __all__ = [
     "COHERENT",
@@ -75,6 +76,8 @@ class ClientScores:
         Dimension of z_m and degrees of freedom of its t distribution.
     log_det : ndarray (M,)
         Half the logarithm of the determinant of V_m.
+    members : Members
+        The clients; those of the rows are ours.
     """
 
     slopes: Array
@@ -83,11 +86,17 @@ class ClientScores:
     ranks: Array
     df: Array
     log_det: Array
+    members: Members = EVERYBODY
 
     @property
     def M(self) -> int:  # noqa: N802
-        """Number of clients."""
+        """Number of clients that are ours."""
         return len(self.squares)
+
+    @once
+    def n_clients(self) -> int:
+        """Number of all clients."""
+        return self.members.count(np.ones(self.M, dtype=bool))
 
     @property
     def P(self) -> int:  # noqa: N802
@@ -96,7 +105,8 @@ class ClientScores:
 
     def of(self, clients: Mask) -> ClientScores:
         """Return the scores of some clients."""
-        return ClientScores(*(getattr(self, part.name)[clients] for part in fields(self)))
+        arrays = {part.name: getattr(self, part.name)[clients] for part in fields(self) if part.name != "members"}
+        return ClientScores(**arrays, members=self.members.of(clients))
 
     def statistics(self, points: Array) -> Array:
         """Return (z - A d)'V^-1 (z - A d) for every client and row of `points` (R, P), as (M, R)."""
@@ -106,11 +116,13 @@ class ClientScores:
 
     def weighted_means(self, weights: Array) -> Array:
         """Return the generalised least squares estimates of d (R, P) for weights (M, R)."""
-        total = (weights.T @ self.information.reshape(self.M, -1)).reshape(-1, self.P, self.P)
+        flat, slopes = self.information.reshape(self.M, -1), self.slopes
+        total = self.members.total(lambda at: weights[at].T @ flat[at]).reshape(-1, self.P, self.P)
+        along = self.members.total(lambda at: weights[at].T @ slopes[at])
         diagonal = np.arange(self.P)
         # Some sets of clients identify too little; the ridge is far below what a client knows.
         total[:, diagonal, diagonal] += 1e-8 * (total[:, diagonal, diagonal].mean(axis=1, keepdims=True) + 1e-4)
-        return np.asarray(np.linalg.solve(total, (weights.T @ self.slopes)[:, :, None])[:, :, 0])
+        return np.asarray(np.linalg.solve(total, along[:, :, None])[:, :, 0])
 
     def log_densities(self, statistics: Array) -> Array:
         """Return log densities of t at statistics (M, ...), up to a constant common to all components."""
@@ -145,6 +157,8 @@ class Runs:
         At the parameters before the last step.
     posteriors : ndarray (M, R, 2 + scales)
         Probabilities of the components.
+    members : Members
+        The clients.
     """
 
     centres: Array
@@ -153,6 +167,7 @@ class Runs:
     shares: Array
     log_likelihoods: Array
     posteriors: Array
+    members: Members = EVERYBODY
 
     def best(self, count: int = 1) -> Runs:
         """Return the runs with the largest likelihoods."""
@@ -165,13 +180,15 @@ class Runs:
             self.shares[which],
             self.log_likelihoods[which],
             self.posteriors[:, which],
+            self.members,
         )
 
     def with_majorities(self) -> Runs:
         """Return the runs with the names of their two groups exchanged where the coherent one is the larger."""
         if self.shifts is None:
             return self
-        wrong = self.posteriors[:, :, COHERENT].sum(axis=0) > self.posteriors[:, :, NORMAL].sum(axis=0)
+        normal, coherent = (self.members.sum(self.posteriors[:, :, kind]) for kind in (NORMAL, COHERENT))
+        wrong = coherent > normal
         order = np.arange(self.shares.shape[1])
         order[[NORMAL, COHERENT]] = COHERENT, NORMAL
         shares = np.where(wrong[:, None], self.shares[:, order], self.shares)
@@ -179,17 +196,17 @@ class Runs:
         centres = np.where(wrong[:, None], self.centres + self.shifts, self.centres)
         shifts = np.where(wrong[:, None], -self.shifts, self.shifts)
         widths = np.where(wrong, 1.0, self.widths)
-        return Runs(centres, shifts, widths, shares, self.log_likelihoods, posteriors)
+        return Runs(centres, shifts, widths, shares, self.log_likelihoods, posteriors, self.members)
 
     @property
     def majority(self) -> float:
         """The share of clients that the first run takes for normal."""
-        return float(self.posteriors[:, 0, NORMAL].mean())
+        return float(self.members.mean(self.posteriors[:, 0, NORMAL]))
 
 
 def pass_over(scores: ClientScores, runs: Runs) -> Runs:
     """Return the runs after one step of EM."""
-    posteriors, log_likelihoods, near, far = _expect(scores, runs)
+    members, (posteriors, log_likelihoods, near, far) = scores.members, _expect(scores, runs)
     weights = posteriors[:, :, NORMAL] * scores.t_weights(near)
     gross = posteriors[:, :, GROSS] * scores.t_weights(near[:, :, None] / SCALES) / SCALES
     centres = scores.weighted_means(weights + gross.sum(axis=2))
@@ -198,9 +215,10 @@ def pass_over(scores: ClientScores, runs: Runs) -> Runs:
         there = posteriors[:, :, COHERENT]
         weights = there * scores.t_weights(far / widths)
         shifts = scores.weighted_means(weights) - centres
-        mean = (weights * far).sum(axis=0) / np.maximum(scores.ranks @ there, np.finfo(float).tiny)
+        ranks = members.total(lambda at: scores.ranks[at] @ there[at])
+        mean = members.sum(weights * far) / np.maximum(ranks, np.finfo(float).tiny)
         widths = np.clip(mean, 1.0, MOST_WIDTH)
-    return Runs(centres, shifts, widths, _shares(posteriors), log_likelihoods, posteriors)
+    return Runs(centres, shifts, widths, _shares(members.mean(posteriors)), log_likelihoods, posteriors, members)
 
 
 def _expect(scores: ClientScores, runs: Runs) -> tuple[Array, Array, Array, Array]:
@@ -222,12 +240,12 @@ def _expect(scores: ClientScores, runs: Runs) -> tuple[Array, Array, Array, Arra
     posteriors = np.exp(logs - top)
     total = posteriors.sum(axis=2, keepdims=True)
     posteriors /= total
-    return posteriors, (np.log(total) + top)[:, :, 0].sum(axis=0), near, far
+    return posteriors, scores.members.sum((np.log(total) + top)[:, :, 0]), near, far
 
 
-def _shares(posteriors: Array) -> Array:
-    """Return the mean probabilities, those of `PRIOR` normal clients included, the normal ones' at least one half."""
-    shares = posteriors.mean(axis=0) / (1.0 + PRIOR)
+def _shares(means: Array) -> Array:
+    """Return the mean probabilities with those of `PRIOR` normal clients, the normal ones' at least one half."""
+    shares = means / (1.0 + PRIOR)
     shares[:, NORMAL] += PRIOR / (1.0 + PRIOR)
     few = shares[:, NORMAL] < 0.5
     shares[few, 1:] *= 0.5 / shares[few, 1:].sum(axis=1, keepdims=True)
@@ -241,7 +259,7 @@ def _run(
     count = len(centres)
     nobody = np.zeros((scores.M, count, COMPONENTS))
     widths = np.ones(count) if widths is None else widths
-    runs = Runs(centres, shifts, widths, shares, np.full(count, -np.inf), nobody)
+    runs = Runs(centres, shifts, widths, shares, np.full(count, -np.inf), nobody, scores.members)
     for _ in range(most):
         before, runs = runs.log_likelihoods, pass_over(scores, runs)
         if np.all(runs.log_likelihoods - before < SMALL_GAIN):
@@ -276,25 +294,28 @@ def coherent_runs(scores: ClientScores, centres: Array, *, gross: bool) -> Runs:
     shares[:, NORMAL], shares[:, COHERENT] = np.maximum(0.5, 0.97 - sizes), sizes
     shares[:, GROSS] = 0.03 / len(SCALES) if gross else 0.0
     shares /= shares.sum(axis=1, keepdims=True)
+    groups = scores.members.ours(groups)
     begin = scores.weighted_means(1.0 - groups)
     runs = _run(scores, begin, scores.weighted_means(groups) - begin, shares, SHORT).with_majorities().best(2)
     return _run(scores, runs.centres, runs.shifts, runs.shares, LONG).best()
 
 
 def _extreme_groups(scores: ClientScores, centre: Array) -> Array:
-    """Return groups of clients (M, G) at either end of the leading directions of the scores."""
+    """Return groups of all clients (n_clients, G) at either end of the leading directions of the scores."""
     standard = standardising(scores)
     along = (scores.slopes - scores.information @ centre) @ standard
     outlying = scores.statistics(centre[None])[:, 0] / (OUTLYING * scores.ranks)
     along /= np.sqrt(np.maximum(outlying, 1.0))[:, None]
-    directions = np.linalg.eigh(along.T @ along)[1][:, : -DIRECTIONS - 1 : -1]
-    order = np.argsort(along @ directions, axis=0, kind="stable")
-    counts = sorted({max(2, int(share * scores.M)) for share in START_SHARES})
+    square = scores.members.total(lambda at: along[at].T @ along[at])
+    directions = np.linalg.eigh(square)[1][:, : -DIRECTIONS - 1 : -1]
+    along = scores.members.gather(along @ directions)
+    order = np.argsort(along, axis=0, kind="stable")
+    counts = sorted({max(2, int(share * scores.n_clients)) for share in START_SHARES})
     groups = []
     for column in order.T:
         for count in counts:
             for ends in (column[:count], column[-count:]):
-                group = np.zeros(scores.M)
+                group = np.zeros(len(along))
                 group[ends] = 1.0
                 groups.append(group)
     return np.column_stack(groups)
@@ -302,6 +323,11 @@ def _extreme_groups(scores: ClientScores, centre: Array) -> Array:
 
 def standardising(scores: ClientScores, weights: Array | None = None) -> Array:
     """Return R (P, P) such that R'JR is the identity for the (weighted) mean information J of the clients."""
-    mean = np.average(scores.information, axis=0, weights=weights)
+    information, members = scores.information, scores.members
+    if weights is None:
+        mean = members.mean(information)
+    else:
+        shares = weights[:, None, None]
+        mean = members.total(lambda at: (information[at] * shares[at]).sum(axis=0)) / members.sum(shares)
     values, vectors = np.linalg.eigh(mean)
     return np.asarray(vectors / np.sqrt(np.maximum(values, 1e-10 * values[-1])))

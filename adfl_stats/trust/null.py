@@ -86,24 +86,27 @@ def calibrate(summaries: Summaries, normal: Mask, *, known: bool, least: float, 
     floor : float
         Noise levels below this are rounding.
     """
-    M, ranks = len(summaries.sizes), np.maximum(summaries.ranks, 1)
+    M, ranks, members = len(summaries.sizes), np.maximum(summaries.ranks, 1), summaries.members
+    # Medians and quartiles of all clients; the result has a row for each of ours.
+    every = members.gather
     spare = np.maximum(summaries.sizes - ranks, 0.0)
     usable = normal & np.isfinite(summaries.dispersions) & (summaries.dispersions > floor)
     own = np.where(np.isfinite(summaries.dispersions), np.maximum(summaries.dispersions, floor), 0.0)
+    some = members.count(usable) > 0
     if known:
         typical, prior = 1.0, np.inf
-    elif not usable.any():
+    elif not some:
         # No client has rows to spare: the residuals about the common estimate are all there is.
         use = normal & np.isfinite(summaries.residuals)
-        about = summaries.residuals[use] * summaries.sizes[use] / stats.chi2.ppf(0.5, summaries.sizes[use])
-        typical = max(float(np.median(about)) if use.any() else 1.0, least, floor, np.finfo(float).tiny)
+        about = every(summaries.residuals[use] * summaries.sizes[use] / stats.chi2.ppf(0.5, summaries.sizes[use]))
+        typical = max(float(np.median(about)) if len(about) else 1.0, least, floor, np.finfo(float).tiny)
         prior = np.inf
     else:
-        typical, prior = _prior(own[usable], spare[usable])
+        typical, prior = _prior(every(own[usable]), every(spare[usable]))
         typical = max(typical, least, floor)
     if np.isinf(prior):
         levels, share = np.full(M, typical), np.zeros(M)
-        rows = float(spare[usable].sum()) if usable.any() else float(summaries.sizes[normal].sum())
+        rows = float(members.sum(spare[usable] if some else summaries.sizes[normal]))
         df = np.full(M, np.inf if known else max(rows, 1.0))
     else:
         # Residuals of an abnormal client may be of any size; unbounded they would mask its shift.
@@ -162,10 +165,11 @@ def _kurtosis(summaries: Summaries, normal: Mask, levels: Array) -> float:
     # Squares of tiny levels would underflow.
     use = normal & (levels > 1e-150) & np.isfinite(summaries.peaks) & np.isfinite(summaries.own_peaks)
     use &= summaries.own_peaks > 0.0
-    if not use.any():
+    every, expected = summaries.members.gather, summaries.own_peaks[use]
+    ratios = every(summaries.peaks[use] / levels[use] / levels[use] / expected)
+    if not len(ratios):
         return 0.0
-    expected = summaries.own_peaks[use]
-    ratios = summaries.peaks[use] / levels[use] / levels[use] / expected
+    expected = every(expected)
     # Winsorised against a few clients that the model does not describe.
     ratios = np.minimum(ratios, MOST_RATIO * np.median(ratios))
     return max(3.0 * float(expected @ ratios / expected.sum()) - 3.0, 0.0)

@@ -4,6 +4,9 @@ A coherent minority is accepted where the likelihood gains more than it would am
 by chance is known for normal scores; scores of small clients are skewed where responses are rare or noise is, and
 gain more. A parametric bootstrap (McLachlan, 1987, Applied Statistics 36, 318-324) shows how much: labels are drawn
 from the model, other responses get residuals drawn from those of the normal clients about their own estimates.
+
+Where clients are in several places each draws for its own, from its own residuals: rows do not leave their place. All
+places see the same gain in likelihood, which is a sum over clients; it is another draw than that of one place.
 """
 
 from __future__ import annotations
@@ -53,9 +56,10 @@ def resampled_scores(
         How many sets.
     """
     data, family = problem.glm.data, problem.glm.family
-    if data.n_rows > MOST_ROWS:
+    if problem.members.sum(data.sizes) > MOST_ROWS:
         return None
-    rng = np.random.default_rng(20_260_101)
+    # Other numbers in every place: the first of its clients is a part of the seed.
+    rng = np.random.default_rng((20_260_101, problem.transport.clients(problem.n_clients)[0]))
     known = has_known_dispersion(data, family)
     values, vectors = np.linalg.eigh(spread)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -97,6 +101,8 @@ def _labels(mean: Array, rng: np.random.Generator) -> Array:
 def _residuals(problem: Problem, theta: Array, summaries: Summaries, null: Null, normal: Mask) -> Array:
     """Return residuals of the normal clients' rows about their own estimates, per unit of noise, with mean zero."""
     data, family = problem.glm.data, problem.glm.family
+    # A place without a normal client takes what it has.
+    normal = normal if normal.any() else np.ones_like(normal)
     deviation = np.zeros((problem.M, problem.P))
     full = normal & (summaries.ranks == problem.P)
     deviation[full] = np.linalg.solve(summaries.factors[full], summaries.scores[full][:, :, None])[:, :, 0]

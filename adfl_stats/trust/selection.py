@@ -127,7 +127,7 @@ class _Search:
         self.candidates: list[Candidate] = []
 
     def add(self, spread: Spread, runs: Runs) -> Candidate:
-        found = Candidate(spread, runs, price_of(spread, runs, self.scores.M))
+        found = Candidate(spread, runs, price_of(spread, runs, self.scores.n_clients))
         # Models in which a minority is normal are left out, and those that overflowed.
         if runs.majority > LEAST_MAJORITY and np.isfinite(found.criterion):
             self.candidates.append(found)
@@ -140,11 +140,11 @@ class _Search:
         """Return the runs of every combination of components at a given spread."""
         marginal = spread.integrated(self.scores)
         plain = normal_run(marginal)
-        if self.scores.M < LEAST_FOR_GROSS:
+        if self.scores.n_clients < LEAST_FOR_GROSS:
             return [plain]
         gross = gross_runs(marginal, np.vstack([plain.centres, self.seeds]))
         found = [plain, gross]
-        if self.scores.M >= LEAST_FOR_MINORITY:
+        if self.scores.n_clients >= LEAST_FOR_MINORITY:
             begin = np.vstack([plain.centres, gross.centres])
             found.append(coherent_runs(marginal, begin, gross=False))
             if 2.0 * (gross.log_likelihoods - plain.log_likelihoods)[0] > GROSS_PRICE:
@@ -194,7 +194,7 @@ def choose(
     only : ndarray of int, optional
         The coefficients that clients may differ in.
     """
-    if scores.M > MANY:
+    if scores.n_clients > MANY:
         return _chosen_on_some(scores, seeds, heterogeneity, resample, hasty=hasty, only=only)
     search = _Search(scores, seeds)
     for runs in search.components(search.none):
@@ -202,7 +202,7 @@ def choose(
     best = search.best()
     asked = heterogeneity in ("estimate", "intercept")
     spreads = asked or (heterogeneity == "auto" and _shows_spread(scores, best.runs, hasty=hasty))
-    if spreads and scores.M >= LEAST_FOR_SPREAD:
+    if spreads and scores.n_clients >= LEAST_FOR_SPREAD:
         bases = list({id(one): one for one in (*search.simple(), best)}.values())
         if only is not None:
             search.grow(bases, Spread.of(scores, only))
@@ -241,11 +241,11 @@ def _chosen_on_some(
 
 
 def _some(scores: ClientScores) -> Mask:
-    """Return MANY of the clients, drawn by the last digits of their own numbers: their order does not matter."""
-    digits = np.modf(1e6 * scores.squares)[0]
-    some = np.zeros(scores.M, dtype=bool)
+    """Return which of ours are of MANY clients drawn by the last digits of their numbers: their order has no part."""
+    digits = np.modf(1e6 * scores.members.gather(scores.squares))[0]
+    some = np.zeros(len(digits), dtype=bool)
     some[np.argsort(digits, kind="stable")[:MANY]] = True
-    return some
+    return scores.members.ours(some)
 
 
 def _checked(candidates: list[Candidate], resample: Resample, behind: float) -> list[Candidate]:
@@ -292,10 +292,10 @@ def _shows_spread(scores: ClientScores, runs: Runs, *, hasty: bool) -> bool:
 
     On the first pass only the second counts, as noise levels are not final.
     """
-    if scores.M < FEW and not hasty:
+    if scores.n_clients < FEW and not hasty:
         return True
     normal = runs.posteriors[:, 0, NORMAL]
-    doubt = float(np.minimum(normal, 1.0 - normal).mean())
+    doubt = float(scores.members.mean(np.minimum(normal, 1.0 - normal)))
     if hasty or doubt > DOUBT:
         return doubt > DOUBT
     # Half of the tests are negative without a spread; the squares of the others add up to P / 2, variance 5 P / 4.
@@ -303,5 +303,5 @@ def _shows_spread(scores: ClientScores, runs: Runs, *, hasty: bool) -> bool:
     if beyond > 0.5 * scores.P + CHANCE * np.sqrt(1.25 * scores.P):
         return True
     # Beyond the largest eigenvalue that chance brings (Marchenko and Pastur), with room for its own error.
-    edge = (1.0 + np.sqrt(scores.P / normal.sum())) ** 2 - 1.0
-    return next_direction(scores, runs)[1] > 1.1 * edge
+    edge = (1.0 + np.sqrt(scores.P / scores.members.sum(normal))) ** 2 - 1.0
+    return bool(next_direction(scores, runs)[1] > 1.1 * edge)

@@ -8,6 +8,7 @@ with enough directions, full.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -47,11 +48,12 @@ class Spread:
         """
         variances, full = np.zeros(scores.P), scores.ranks == scores.P
         variances[active] = LEAST_START
-        if len(active) and full.sum() >= 3:
+        every = scores.members.gather
+        if len(active) and scores.members.count(full) >= 3:
             covariances = np.linalg.inv(scores.information[full])
-            own = (covariances @ scores.slopes[full][:, :, None])[:, :, 0]
+            own = every((covariances @ scores.slopes[full][:, :, None])[:, :, 0])
             between = np.median(np.square(own - np.median(own, axis=0)), axis=0) / CHI_SQUARE_MEDIAN
-            within = np.median(np.diagonal(covariances, axis1=1, axis2=2), axis=0)
+            within = np.median(every(np.diagonal(covariances, axis1=1, axis2=2)), axis=0)
             variances[active] = np.maximum(between - within, LEAST_START)[active]
         if common and len(active):
             variances[active] = np.median(variances[active])
@@ -88,7 +90,7 @@ class Spread:
 
     def integrated(self, scores: ClientScores) -> ClientScores:
         """Return the scores with u_m integrated out: V_m = I + A_m T A_m'."""
-        return _integrate(scores, self.factor).marginal
+        return scores.members.together(lambda: _integrate(scores, self.factor)).marginal
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +134,7 @@ def fit_spread(scores: ClientScores, spread: Spread, runs: Runs) -> tuple[Spread
 def _fitted(scores: ClientScores, spread: Spread, runs: Runs) -> tuple[Spread, Runs]:
     before, careful = -np.inf, spread
     for k in range(MOST_STEPS):
-        integrated = _integrate(scores, spread.factor)
+        integrated = scores.members.together(partial(_integrate, scores, spread.factor))
         ahead = pass_over(integrated.marginal, runs)
         gain = ahead.log_likelihoods[0] - before
         if gain < 0.0 and careful is not spread:
@@ -149,7 +151,7 @@ def _fitted(scores: ClientScores, spread: Spread, runs: Runs) -> tuple[Spread, R
 
 def _updated(scores: ClientScores, seen: _Integrated, spread: Spread, runs: Runs, *, extrapolate: bool) -> Spread:
     """Return the spread after one EM step, from the posterior moments of f_m."""
-    F, covariances, marginal = spread.factor, seen.covariances, seen.marginal
+    F, covariances, marginal, members = spread.factor, seen.covariances, seen.marginal, scores.members
     K, first = F.shape[1], len(spread.active)
     probability, point = runs.posteriors[:, 0, NORMAL], runs.centres[0]
     weight = probability * marginal.t_weights(marginal.statistics(point[None]))[:, 0]
@@ -157,7 +159,7 @@ def _updated(scores: ClientScores, seen: _Integrated, spread: Spread, runs: Runs
     means = (covariances @ (slopes @ F)[:, :, None])[:, :, 0]
     moments = weight[:, None, None] * means[:, :, None] * means[:, None, :]
     moments += probability[:, None, None] * covariances
-    growth = np.diag(moments.sum(axis=0))[:first] / probability.sum()
+    growth = np.diag(members.sum(moments))[:first] / members.sum(probability)
     if spread.common and first:
         growth = np.full(first, growth.mean())
     variances = spread.variances.copy()
@@ -165,12 +167,17 @@ def _updated(scores: ClientScores, seen: _Integrated, spread: Spread, runs: Runs
     variances[spread.active] *= growth * (np.clip(growth, 0.3, 3.0) ** 2 if extrapolate else 1.0)
     directions = spread.directions.copy()
     for j in range(first, K):
-        others = np.arange(K) != j
-        lhs = np.tensordot(moments[:, j, j], scores.information, 1)
-        rhs = (weight * means[:, j]) @ slopes
-        rhs -= (seen.loadings[:, :, others] @ moments[:, others, j][:, :, None]).sum(axis=0)[:, 0]
+        square, along, others = moments[:, j, j], weight * means[:, j], np.arange(K) != j
+        lhs = members.total(partial(_weighted, square, scores.information))
+        rhs = members.total(partial(_weighted, along, slopes))
+        rhs = rhs - members.sum(seen.loadings[:, :, others] @ moments[:, others, j][:, :, None])[:, 0]
         directions[:, j - first] = np.linalg.solve(lhs + 1e-10 * np.trace(lhs) * np.eye(scores.P), rhs)
     return replace(spread, variances=variances, directions=directions)
+
+
+def _weighted(weights: Array, values: Array, at: slice) -> Array:
+    """Return the sum of some rows of values (M, ...) with weights (M,)."""
+    return np.asarray(np.tensordot(weights[at], values[at], 1))
 
 
 def excess(scores: ClientScores, runs: Runs) -> tuple[Array, Array]:
@@ -181,8 +188,11 @@ def excess(scores: ClientScores, runs: Runs) -> tuple[Array, Array]:
     fourth = 3.0 * (1.0 + 2.0 / np.maximum(scores.df - 4.0, 1.0)) - 1.0
     probability = runs.posteriors[:, 0, NORMAL]
     slopes = scores.slopes - scores.information @ runs.centres[0]
-    matrix = (slopes * probability[:, None]).T @ slopes - np.tensordot(probability, scores.information, 1)
-    variance = (probability * fourth) @ np.square(np.diagonal(scores.information, axis1=1, axis2=2))
+    weighted, information = slopes * probability[:, None], scores.information
+    squares = scores.members.total(lambda at: weighted[at].T @ slopes[at])
+    matrix = squares - scores.members.total(partial(_weighted, probability, information))
+    weight, known = probability * fourth, np.square(np.diagonal(information, axis1=1, axis2=2))
+    variance = scores.members.total(lambda at: weight[at] @ known[at])
     return np.diag(matrix) / np.sqrt(np.maximum(variance, np.finfo(float).tiny)), matrix
 
 
@@ -193,5 +203,6 @@ def next_direction(scores: ClientScores, runs: Runs) -> tuple[Array, float]:
     """
     normal = runs.posteriors[:, 0, NORMAL]
     standard = standardising(scores, normal)
-    values, vectors = np.linalg.eigh(standard.T @ excess(scores, runs)[1] @ standard / normal.sum())
+    beyond = standard.T @ excess(scores, runs)[1] @ standard / scores.members.sum(normal)
+    values, vectors = np.linalg.eigh(beyond)
     return standard @ vectors[:, -1] * np.sqrt(max(values[-1], 0.05)), float(values[-1])

@@ -16,6 +16,7 @@ from adfl_stats._algebra import roots_of_inverses, whitened, whitening
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch, whole_clients
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.losses.client_sums import ClientMoments, moments, own_predictor, scaled
 from adfl_stats.losses.families import Family
 
@@ -65,6 +66,8 @@ class Summaries:
         would be with residuals about the client's own estimate (smaller by 1 - h_i, with h_i the leverage, or by the
         mean of that where leverages change with the estimate); and what it is (times the dispersion squared). They give
         the variance of the score statistic.
+    members : Members
+        The clients; those of the rows are ours.
     """
 
     scores: Array
@@ -79,6 +82,7 @@ class Summaries:
     expected_peaks: Array
     own_peaks: Array
     peaks: Array
+    members: Members = EVERYBODY
 
     def moved(self, step: Array) -> Summaries:
         """Return the summaries at theta + step, where the information is the same everywhere (Gaussian)."""
@@ -101,9 +105,11 @@ def has_known_dispersion(data: ClientData, family: Family) -> bool:
     return family.name == "multinomial" or (family.name == "binomial" and data.row_weights is None)
 
 
-def summarise(data: ClientData, family: Family, theta: Array, counted: Mask | None = None) -> Summaries:
+def summarise(
+    data: ClientData, family: Family, theta: Array, counted: Mask | None = None, members: Members = EVERYBODY
+) -> Summaries:
     """Summarise every client at theta (P,), in one pass over the data."""
-    found = Summariser(data, family, theta, counted)
+    found = Summariser(data, family, theta, counted, members)
     for pieces in whole_clients(data, len(theta)):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             sums = moments(data, family, theta[None], pieces)
@@ -114,14 +120,24 @@ def summarise(data: ClientData, family: Family, theta: Array, counted: Mask | No
 class Summariser:
     """Summaries at theta (P,), gathered while a pass over the data goes on.
 
-    The shape of the variance is that of the clients `counted` (M,), or of all.
+    The shape of the variance is that of the clients `counted` (M,), or of all, those elsewhere included.
     """
 
-    def __init__(self, data: ClientData, family: Family, theta: Array, counted: Mask | None = None) -> None:
+    def __init__(
+        self,
+        data: ClientData,
+        family: Family,
+        theta: Array,
+        counted: Mask | None = None,
+        members: Members = EVERYBODY,
+    ) -> None:
         self._data, self._family, self._theta, self._counted = data, family, theta, counted
         self._known = has_known_dispersion(data, family)
         self._parts: dict[str, list[Any]] = {}
-        self._shape, self._shape_rows = np.zeros((len(theta), len(theta))), 0.0
+        self._members, self._batches = members, members.transport.batches()
+        # A sum over the rows of each batch: of scores times their transposes, and their number.
+        self._shapes = [np.zeros((len(theta), len(theta))) for _ in self._batches]
+        self._shape_rows = np.zeros(len(self._batches))
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def add(self, pieces: list[Batch], sums: ClientMoments) -> None:
@@ -162,14 +178,26 @@ class Summariser:
         each = meats / np.where(member, dispersion, 1.0)[:, None, None]
         # The variances of one client add up to P, or nearly; if not, its rows do not follow the model at all.
         member &= np.abs(np.log(np.einsum("mii->m", each) / P)) < np.log(USUAL_TRACE)
-        self._shape += np.tensordot(spare[member], each[member], 1)
-        self._shape_rows += float(spare[member].sum())
+        for k, batch in enumerate(self._batches):
+            inside = member & _within(batch, at, self._data.n_clients)
+            self._shapes[k] += np.tensordot(spare[inside], each[inside], 1)
+            self._shape_rows[k] += float(spare[inside].sum())
 
     def summaries(self) -> Summaries:
         """Return what was gathered."""
         arrays: dict[str, Any] = {name: np.concatenate(values) for name, values in self._parts.items()}
-        rows = self._shape_rows
-        return Summaries(shape_rows=rows, shape=self._shape / rows if rows else np.eye(len(self._theta)), **arrays)
+        total, place = self._members.total, self._batches.index
+        rows = float(total(lambda at: np.asarray(self._shape_rows[place(at)])))
+        shape = total(lambda at: self._shapes[place(at)])
+        arrays |= {"shape": shape / rows if rows else np.eye(len(self._theta)), "members": self._members}
+        return Summaries(shape_rows=rows, **arrays)
+
+
+def _within(batch: slice, clients: slice, M: int) -> Mask:
+    """Return which of some of M clients are of a batch."""
+    low, high, _ = batch.indices(M)
+    numbers = np.arange(clients.start, clients.stop)
+    return np.asarray((low <= numbers) & (numbers < high))
 
 
 def _whitened(sums: ClientMoments, total: Array) -> tuple[Array, Array, Array, Ints, Mask]:

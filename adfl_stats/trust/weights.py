@@ -7,6 +7,7 @@ from scipy import stats
 
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.losses.evaluation import plain_scores
 
 __all__ = [
@@ -41,7 +42,7 @@ def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
     if measure == "norm":
         norms = np.linalg.norm(problem.gradients(theta), axis=1)
         return np.where(problem.objective.counted, norms, LARGEST)
-    scores, ranks = plain_scores(problem.glm.data, problem.glm.family, theta)
+    scores, ranks = plain_scores(problem.glm.data, problem.glm.family, theta, problem.transport.gather)
     # A client without information has rank zero and score zero.
     usual = np.sqrt(stats.chi2.ppf(LEVEL, np.maximum(ranks, 1)))
     return np.clip(np.sqrt(scores) - usual, 0.0, LARGEST)
@@ -55,20 +56,20 @@ def suspicion_unit(suspicion: Array, measure: str) -> float:
     return max(float(np.median(suspicion)), 1.0 if measure == "score" else np.finfo(float).tiny)
 
 
-def adaptive_weights(suspicion: Array, lam: float) -> Array:
-    """Return exp(-lam s_m) over its largest value.
+def adaptive_weights(suspicion: Array, lam: float, members: Members = EVERYBODY) -> Array:
+    """Return exp(-lam s_m) over its largest value among all clients.
 
     Examples
     --------
     >>> adaptive_weights(np.array([1.0, 2.0]), 1e4).tolist()
     [1.0, 0.0]
     """
-    return np.exp(-lam * (suspicion - suspicion.min()))
+    return np.exp(-lam * (suspicion + members.transport.largest(-suspicion)))
 
 
-def trusted_by(weights: Array) -> Mask:
+def trusted_by(weights: Array, members: Members = EVERYBODY) -> Mask:
     """Return which clients are not down-weighted; weights (M,) or (M, R)."""
-    return np.asarray(weights >= TRUST * weights.max(axis=0))
+    return np.asarray(weights >= TRUST * members.transport.largest(weights))
 
 
 def majority(M: int) -> int:
@@ -76,12 +77,13 @@ def majority(M: int) -> int:
     return min(M, M // 2 + 1)
 
 
-def smallest_majority(scores: Array) -> Mask:
-    """Return which clients have the floor(M / 2) + 1 smallest of the scores (M, R), in each column."""
-    chosen = np.zeros(scores.shape, dtype=bool)
-    order = np.argsort(scores, axis=0, kind="stable")[: majority(len(scores))]
+def smallest_majority(scores: Array, members: Members = EVERYBODY) -> Mask:
+    """Return which clients have the floor(M / 2) + 1 smallest of the scores (M, R) of all, in each column."""
+    every = members.gather(scores)
+    chosen = np.zeros(every.shape, dtype=bool)
+    order = np.argsort(every, axis=0, kind="stable")[: majority(len(every))]
     np.put_along_axis(chosen, order, True, axis=0)
-    return chosen
+    return members.ours(chosen)
 
 
 def disputed(flagged: Mask, other: Mask) -> int:

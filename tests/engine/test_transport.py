@@ -1,12 +1,9 @@
 """The door for clients elsewhere: sums by batches, wherever these are computed, and places that hold some clients."""
 
-import itertools
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from places import Batches, Only, batches_of, in_places, some_clients
 
 import adfl_stats as ad
 from adfl_stats import _kernels
@@ -15,88 +12,19 @@ from adfl_stats.engine.limit import settle
 from adfl_stats.engine.numerical_error import numerical_error, yardstick
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, safe_step
-from adfl_stats.engine.transport import LOCAL, Local, halo_of, mean_over
+from adfl_stats.engine.transport import LOCAL, mean_over
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 from adfl_stats.methods.trimmed_scores import TrimmedScores
 
 M, P = 11, 3
 BOUNDS = (0, 4, 5, M)
-BATCHES = [slice(low, high) for low, high in itertools.pairwise(BOUNDS)]
-
-
-class Batches(Local):
-    """All clients are here, in batches that are asked for in some order; their sums are added in their own."""
-
-    def __init__(self, order=(0, 1, 2)):
-        self.order = order
-
-    def total(self, part):
-        parts = {k: part(BATCHES[k]) for k in self.order}
-        return added([parts[k] for k in range(len(BATCHES))])
-
-
-class Only(Local):
-    """A place that leaves all batches but one out of its sums."""
-
-    def total(self, part):
-        return part(BATCHES[0])
-
-
-class Place:
-    """One of several places in threads, each with one batch of clients."""
-
-    def __init__(self, k, table, barrier):
-        self.k, self.table, self.barrier = k, table, barrier
-
-    def exchange(self, value):
-        """Return what all places brought, in their order."""
-        self.table[self.k] = value
-        self.barrier.wait()
-        everything = list(self.table)
-        self.barrier.wait()
-        return everything
-
-    def clients(self, M):
-        return np.arange(M)[BATCHES[self.k]]
-
-    def halo(self, indptr, indices):
-        return halo_of(self.clients(len(indptr) - 1), indptr, indices)
-
-    def total(self, part):
-        return added(self.exchange(part(slice(None))))
-
-    def largest(self, values):
-        return np.max(self.exchange(values.max(axis=0)), axis=0)
-
-    def gather(self, values):
-        return np.concatenate(self.exchange(values))
-
-
-def added(parts):
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
-
-
-def in_places(work):
-    """Run work(k, transport) in a thread for each batch; return what each of them found."""
-    barrier = threading.Barrier(len(BATCHES), timeout=30)
-    table = [None] * len(BATCHES)
-    with ThreadPoolExecutor(len(BATCHES)) as pool:
-        tasks = [pool.submit(work, k, Place(k, table, barrier)) for k in range(len(BATCHES))]
-        return [task.result() for task in tasks]
+BATCHES = batches_of(BOUNDS)
 
 
 def drawn(family):
     sim = ad.simulate.glm_design(family, M=M, n=(20, 60), p=P, seed=4)
     return ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-
-
-def some_clients(data, at):
-    rows = slice(data.offsets[at.start], data.offsets[at.stop])
-    return ad.ClientData.from_arrays(data.X[rows], data.y[rows], np.repeat(np.arange(M), data.sizes)[rows])
 
 
 def problem_of(family, transport=LOCAL):
@@ -142,20 +70,20 @@ WORK = [solution, error, coordinates, limit, rounds, start, adaptive]
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
 @pytest.mark.parametrize("work", WORK)
 def test_it_does_not_matter_when_a_batch_is_computed(work, family):
-    ordered = work(problem_of(family, Batches()))
-    assert_array_equal(work(problem_of(family, Batches((2, 0, 1)))), ordered)
+    ordered = work(problem_of(family, Batches(BOUNDS)))
+    assert_array_equal(work(problem_of(family, Batches(BOUNDS, (2, 0, 1)))), ordered)
     assert_allclose(ordered, work(problem_of(family)), rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("work", [solution, error, coordinates, limit, start, adaptive])
 def test_the_sums_go_through_the_door(work):
     """Where the door leaves clients out, the result is another one."""
-    assert not np.allclose(work(problem_of("binomial", Only())), work(problem_of("binomial")), rtol=1e-3)
+    assert not np.allclose(work(problem_of("binomial", Only(BOUNDS))), work(problem_of("binomial")), rtol=1e-3)
 
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
 def test_an_equation_over_some_clients_is_that_of_the_door(family):
-    problem = problem_of(family, Only())
+    problem = problem_of(family, Only(BOUNDS))
     few = GLM(some_clients(problem.glm.data, BATCHES[0]), Family(family))
     alone = solve(Equations(few, np.linspace(0.2, 1.0, M)[BATCHES[0], None]), np.zeros((1, P)))
     assert_allclose(solution(problem), alone.theta[0], rtol=1e-9)
@@ -170,8 +98,8 @@ def test_places_that_hold_some_clients_solve_the_equations_of_all(family):
         glm = GLM(some_clients(data, BATCHES[k]), Family(family))
         return solve(Equations(glm, totals[BATCHES[k], None], transport=place), np.zeros((1, P))).theta[0]
 
-    found = in_places(work)
-    whole = solution(problem_of(family, Batches()))
+    found = in_places(BOUNDS, work)
+    whole = solution(problem_of(family, Batches(BOUNDS)))
     for theta in found:
         assert_array_equal(theta, found[0])
         assert_array_equal(theta, whole)
@@ -185,8 +113,8 @@ def test_means_and_maxima_of_places_are_those_of_all():
         own = values[BATCHES[k]]
         return mean_over(place, own), place.largest(own), place.gather(own)
 
-    for mean, largest, gathered in in_places(work):
-        assert_array_equal(mean, mean_over(Batches(), values))
+    for mean, largest, gathered in in_places(BOUNDS, work):
+        assert_array_equal(mean, mean_over(Batches(BOUNDS), values))
         assert_array_equal(largest, values.max(axis=0))
         assert_array_equal(gathered, values)
 
@@ -218,7 +146,7 @@ def test_places_do_the_rounds_of_all(rule):
             longest.append(place.largest(far[None]))
         return mine, np.array(longest)
 
-    places = in_places(work)
+    places = in_places(BOUNDS, work)
     whole = mixing(range(M), dict(zip(range(M), range(M), strict=True)))
     _kernels.rounds(whole, GLM(data, Family("binomial")).loss(), theta, steps, count, moved, np.array([np.inf]))
     assert_array_equal(np.concatenate([mine for mine, _ in places]), theta)
@@ -228,7 +156,7 @@ def test_places_do_the_rounds_of_all(rule):
 
 def test_halos_are_those_whom_one_hears_elsewhere():
     W = ad.networks.directed_circle(M, 2).W
-    halos = in_places(lambda k, place: place.halo(W.indptr, W.indices).tolist())
+    halos = in_places(BOUNDS, lambda k, place: place.halo(W.indptr, W.indices).tolist())
     # Client m hears m + 1 and m + 2 round the circle.
     assert halos == [[4, 5], [5, 6], [0, 1]]
     assert LOCAL.halo(W.indptr, W.indices).tolist() == []

@@ -77,7 +77,7 @@ def test_everything_takes_two_passes(walks, family, method):
     fitted = model(family)
     res = fitted.fit(method, step=0.1, rounds=5)
     # The sizes of columns and responses belong to the model; they are found once for all fits.
-    _ = fitted._objective.coefficient_sizes, fitted._objective.rounding_variance
+    _ = fitted._objective.coefficient_sizes, fitted._objective.mean_squares
     walks.clear()
     res.summary(), res.clients(), ad.screen(res), res.heterogeneity(), res.cov_params("CR2"), res.cov_params("CR3")
     assert walks == ["whole_clients"]
