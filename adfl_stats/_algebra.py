@@ -10,6 +10,7 @@ from adfl_stats._types import Array, Ints, Mask
 
 __all__ = [
     "inverse",
+    "joined",
     "lower_solutions",
     "roots_of_inverses",
     "stacked_cholesky",
@@ -140,3 +141,8 @@ def _transposed_inverses(factor: Array) -> Array:
         found[:, j, j] = 1.0 / diagonal
         found[:, :j, j] = (found[:, :j, :j] @ factor[:, j, :j, None])[:, :, 0] / -diagonal[:, None]
     return found
+
+
+def joined(parts: list[Array]) -> Array:
+    """Return arrays one below the other; a single one as it is, without a copy."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from adfl_stats._algebra import joined
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch, batches, row_blocks, row_clients, whole_clients
 from adfl_stats.data.client_data import ClientData
@@ -202,13 +203,13 @@ class _RowSums:
 def _joined(parts: list[ClientMoments]) -> ClientMoments:
     """Return the sums of all clients; one array serves both curvatures where they are one."""
     stacks = {
-        part.name: np.concatenate([getattr(one, part.name) for one in parts])
+        part.name: joined([getattr(one, part.name) for one in parts])
         for part in fields(ClientMoments)
         if part.name != "information"
     }
     if parts[0].information is parts[0].hessian:
         return ClientMoments(**stacks, information=stacks["hessian"])
-    return ClientMoments(**stacks, information=np.concatenate([one.information for one in parts]))
+    return ClientMoments(**stacks, information=joined([one.information for one in parts]))
 
 
 def client_gradients(data: ClientData, family: Family, theta: Array) -> Array:

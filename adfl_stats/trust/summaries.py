@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adfl_stats._algebra import roots_of_inverses, whitened, whitening
+from adfl_stats._algebra import joined, roots_of_inverses, whitened, whitening
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch, whole_clients
 from adfl_stats.data.client_data import ClientData
@@ -185,7 +185,7 @@ class Summariser:
 
     def summaries(self) -> Summaries:
         """Return what was gathered."""
-        arrays: dict[str, Any] = {name: np.concatenate(values) for name, values in self._parts.items()}
+        arrays: dict[str, Any] = {name: joined(values) for name, values in self._parts.items()}
         total, place = self._members.total, self._batches.index
         rows = float(total(lambda at: np.asarray(self._shape_rows[place(at)])))
         shape = total(lambda at: self._shapes[place(at)])
