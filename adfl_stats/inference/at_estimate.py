@@ -64,10 +64,11 @@ class _Source:
     @once
     def seen(self) -> tuple[PointSums, Summaries | None]:
         """The pass over the data."""
-        return self._pass(self.params)
+        penalty = self.problem.glm.penalty
+        return self._pass(self.params, None if penalty is None else penalty.gradient(self.params))
 
-    def _pass(self, theta: Array) -> tuple[PointSums, Summaries | None]:
-        """Return the sums over rows at theta (P,).
+    def _pass(self, theta: Array, slope: Array | None = None) -> tuple[PointSums, Summaries | None]:
+        """Return the sums over rows at theta (P,), whose scores have a penalty's gradient beside them.
 
         A method without a model of clients will have one fitted; the summaries for that are found in the same pass.
         """
@@ -77,7 +78,7 @@ class _Source:
             found = Summariser(glm.data, glm.family, theta, steps.weights > 0.0, members)
         trusted, visit = trusted_by(steps.weights, members), None if found is None else found.add
         parts = members.transport.batches()
-        point = evaluate(glm.data, glm.family, theta, steps.totals, trusted, visit, members.total, parts)
+        point = evaluate(glm.data, glm.family, theta, steps.totals, trusted, visit, members.total, parts, slope)
         return point, None if found is None else found.summaries()
 
     @once

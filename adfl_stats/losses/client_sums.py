@@ -149,9 +149,14 @@ def scaled(residual: Array, weight: Array) -> Array:
     return residual * (weight if residual.ndim == 1 else weight[:, None])
 
 
-def meat(X: Array, residual: Array) -> Array:
-    """Return the sum over rows of the squares ss' of their scores, (P, P), from their (weighted) residuals."""
+def meat(X: Array, residual: Array, added: Array | None = None) -> Array:
+    """Return the sum over rows of the squares ss' of their scores, (P, P), from their (weighted) residuals.
+
+    `added` (n, P) is what each row's score has beside: its share of a penalty's gradient.
+    """
     scores = (residual.reshape(len(X), -1, 1) * X[:, None, :]).reshape(len(X), -1)
+    if added is not None:
+        scores += added
     return np.asarray(scores.T @ scores)
 
 

@@ -105,7 +105,7 @@ class PointSums:
     def penalised(self, penalty: Ridge | None, theta: Array, weight: float) -> PointSums:
         """Return the gradients and curvatures of the penalised losses at theta (P,), with the mean of the weights v_m.
 
-        Variances, and the clients' information, are those of the rows.
+        The clients' information, and variances by the model, are those of the rows.
         """
         if penalty is None:
             return self
@@ -129,6 +129,7 @@ def evaluate(
     visit: Callable[[list[Batch], ClientMoments], None] | None = None,
     total: Total = _all_here,
     parts: Sequence[slice] = (slice(None),),
+    slope: Array | None = None,
 ) -> PointSums:
     """Evaluate all clients at theta (P,) in one pass.
 
@@ -147,10 +148,13 @@ def evaluate(
         clients.
     parts : sequence of slice
         The parts of the clients that `total` asks for.
+    slope : ndarray (P,), optional
+        The gradient of a penalty at theta. Every row carries it, so that the scores in the meat have mean zero at the
+        penalised estimate.
     """
     share = weights / float(total(lambda at: np.asarray(float(len(weights[at])))))
     trusted = np.ones(len(weights), dtype=bool) if trusted is None else trusted
-    rows = [_RowSums(data, family, share / data.totals, trusted, at) for at in parts]
+    rows = [_RowSums(data, family, share / data.totals, trusted, at, slope) for at in parts]
     found = []
 
     def look(piece: Batch, eta: Array, residual: Array) -> None:
@@ -184,17 +188,22 @@ def evaluate(
 class _RowSums:
     """Sums over rows of a part of the clients that need no second look: meat, scores of half the rows, likelihood."""
 
-    def __init__(self, data: ClientData, family: Family, per_row: Array, trusted: Mask, part: slice) -> None:
+    def __init__(
+        self, data: ClientData, family: Family, per_row: Array, trusted: Mask, part: slice, slope: Array | None
+    ) -> None:
         P, inside = data.X.shape[1] * family.outputs, np.zeros(data.n_clients, dtype=bool)
         inside[part] = True
         self.data, self.per_row, trusted = data, np.where(inside, per_row, 0.0), trusted & inside
+        self.slope = slope
         self.meat, self.halves = np.zeros((P, P)), np.zeros((data.n_clients, P))
         self.goodness = GoodnessSums(data, family, trusted)
 
     def add(self, piece: Batch, eta: Array, residual: Array) -> None:
         """Take in a piece, with its weighted residuals."""
         at, rows, X = piece.clients, piece.rows, self.data.X[piece.rows]
-        self.meat += meat(X, residual * piece.spread(self.per_row[at])[:, None])
+        share = piece.spread(self.per_row[at])[:, None]
+        added = None if self.slope is None else share * self.data.weights_of(rows)[:, None] * self.slope
+        self.meat += meat(X, residual * share, added)
         first = (np.arange(rows.start, rows.stop) - piece.spread(self.data.offsets[:-1][at])) % 2 == 0
         self.halves[at] += piece.cross(residual * first[:, None], X).reshape(len(piece.sizes), -1)
         self.goodness.add(piece, eta)
@@ -223,8 +232,13 @@ def client_gradients(data: ClientData, family: Family, theta: Array) -> Array:
     return gradients / data.totals[:, None]
 
 
-def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: Array) -> tuple[Array, Array]:
-    """Return only the weighted curvature and meat of an `Evaluation`, in one pass that ignores clients."""
+def curvature_and_meat(
+    data: ClientData, family: Family, theta: Array, weights: Array, slope: Array | None = None
+) -> tuple[Array, Array]:
+    """Return only the weighted curvature and meat of an `Evaluation`, in one pass that ignores clients.
+
+    `slope` (P,) is the gradient of a penalty, as in `evaluate`.
+    """
     P = len(theta)
     hessian, row_meat = np.zeros((P, P)), np.zeros((P, P))
     shares = weights / (data.n_clients * data.totals)
@@ -232,7 +246,8 @@ def curvature_and_meat(data: ClientData, family: Family, theta: Array, weights: 
         X, y = data.X[rows], data.y[rows]
         weight = shares[row_clients(data, rows)] * data.weights_of(rows)
         eta = linear_predictor(data, family, theta, rows)
-        row_meat += meat(X, scaled(family.residual(eta, y), weight))
+        added = None if slope is None else weight[:, None] * slope
+        row_meat += meat(X, scaled(family.residual(eta, y), weight), added)
         whole = Batch(slice(0, 1), rows, np.array([len(y)]))
         hessian += weighted_curvature(whole, X, family.curvature(eta, y), weight)[0]
     return hessian, row_meat

@@ -184,7 +184,8 @@ class GLM:
 
     def curvature_and_meat(self, theta: Array, weights: Array) -> tuple[Array, Array]:
         """Return the clients' curvature at theta with total weights v_m, over M, and the variance of their gradient."""
-        hessian, meat = curvature_and_meat(self.data, self.family, theta, weights)
+        slope = None if self.penalty is None else self.penalty.gradient(theta)
+        hessian, meat = curvature_and_meat(self.data, self.family, theta, weights, slope)
         return hessian if self.ridge is None else hessian + weights.mean() * np.diag(self.ridge), meat
 
     def gradients(self, theta: Array, threads: int = 1) -> Array:
