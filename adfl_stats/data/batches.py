@@ -124,10 +124,10 @@ def batches(data: ClientData, P: int) -> Iterator[Batch]:
         yield from group
 
 
-def client_chunks(M: int, P: int) -> list[slice]:
-    """Return slices of M clients whose (P, P) matrices stay in the processor's cache together, a few of each."""
-    size = max(1, MATRIX_ENTRIES // (8 * P * P))
-    return [slice(low, min(low + size, M)) for low in range(0, M, size)]
+def client_chunks(M: int, P: int, part: slice = slice(None)) -> list[slice]:
+    """Return slices of a part of M clients whose (P, P) matrices stay in the processor's cache, a few of each."""
+    size, (start, stop, _) = max(1, MATRIX_ENTRIES // (8 * P * P)), part.indices(M)
+    return [slice(low, min(low + size, stop)) for low in range(start, stop, size)]
 
 
 def row_blocks(data: ClientData) -> Iterator[slice]:

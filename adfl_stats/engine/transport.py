@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -30,6 +31,8 @@ else:
 
         What is computed may wait for another place; where places are threads, that one would wait for the lock.
         """
+
+        __class_getitem__ = classmethod(GenericAlias)
 
         def __init__(self, func: Callable[[Any], Any]) -> None:
             self.func, self.__doc__ = func, func.__doc__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -111,7 +111,7 @@ class _Source:
         return model.at(self.problem.unpenalised, where, point.clients)
 
 
-class _Part(cached_property[T]):
+class _Part(once[T]):
     """A part that is computed once; the data are dropped with the last one."""
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:

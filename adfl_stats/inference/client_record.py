@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy import stats
 from adfl_stats._algebra import inverse, lower_solutions, stacked_cholesky
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import client_chunks
+from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.inference.clustered import LEAST_VARIANCE
 from adfl_stats.trust.client_model import ClientModel
 from adfl_stats.trust.null import Null
@@ -61,6 +63,8 @@ class ClientRecord:
         above one.
     cochran : list of float
         Cochran's Q of the normal clients over all coefficients, its degrees of freedom, and its p-value.
+    members : Members
+        The clients; those of the rows are ours. A file does not keep it: all clients of a loaded record are ours.
     """
 
     spread_kind: str
@@ -79,6 +83,7 @@ class ClientRecord:
     df: Array
     p_values: Array
     cochran: list[float]
+    members: Members = EVERYBODY
 
     WORDS: ClassVar = ("spread_kind", "components", "candidates", "cochran", "dispersion", "prior", "kurtosis")
 
@@ -98,7 +103,8 @@ class ClientRecord:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays, for a file."""
-        return {part.name: getattr(self, part.name) for part in fields(self) if part.name not in self.WORDS}
+        names = [part.name for part in fields(self) if part.name not in (*self.WORDS, "members")]
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,15 +146,15 @@ def record_clients(
     smooth : bool
         Whether the estimate solves that equation; if not it is taken as given.
     """
-    summaries, null = model.summaries, model.null
+    summaries, null, members = model.summaries, model.null, model.summaries.members
     M, P = summaries.scores.shape
-    heard = summaries.ranks > 0
+    heard, everybody = summaries.ranks > 0, members.count(np.ones(M, dtype=bool))
     # A client without information has p-value one, unless its numbers overflow.
     silent = ~heard & (model.probabilities[:, 0] > 0.5)
     statistics, ranks = _statistics(
-        model, totals / (M * rows) if smooth else np.zeros(M), rows[:, None, None] * information
+        model, totals / (everybody * rows) if smooth else np.zeros(M), rows[:, None, None] * information
     )
-    inflation, df = _empirical_null(statistics, ranks, null.df, (model.probabilities[:, 0] > 0.5) & heard)
+    inflation, df = _empirical_null(statistics, ranks, null.df, (model.probabilities[:, 0] > 0.5) & heard, members)
     statistics = statistics / inflation
     with np.errstate(divide="ignore", invalid="ignore"):
         p_values = stats.f.sf(statistics / np.maximum(ranks, 1) / (1.0 - 2.0 / df), np.maximum(ranks, 1), df)
@@ -170,6 +176,7 @@ def record_clients(
         df=df,
         p_values=np.where(heard & (ranks > 0), p_values, np.where(heard | silent, 1.0, 0.0)),
         cochran=model.cochran,
+        members=members,
     )
 
 
@@ -199,17 +206,16 @@ def _statistics(model: ClientModel, alone: Array, information: Array) -> tuple[A
     summaries, noise = model.summaries, model.null.dispersions
     factors, P = summaries.factors, summaries.factors.shape[1]
     plain = not model.differ and bool((model.null.shape == np.eye(P)).all())
-    heard = np.flatnonzero(summaries.ranks > 0)
+    heard, members = summaries.ranks > 0, summaries.members
     bread = S = np.zeros((P, P))
-    if alone.any():
-        bread = inverse(np.tensordot(alone[heard], information[heard], 1))
-        if plain:
-            outer = np.tensordot((alone**2 * noise)[heard], information[heard], 1)
-        else:
-            outer = np.zeros((P, P))
-            for at in client_chunks(len(factors), P):
-                L = alone[at, None, None] * factors[at]
-                outer += (L.transpose(0, 2, 1) @ _variances(model, at) @ L).sum(axis=0)
+
+    def summed(share: Array, at: slice) -> Array:
+        use = heard[at]
+        return np.tensordot(share[at][use], information[at][use], 1)
+
+    if members.count(alone):
+        bread = inverse(members.total(partial(summed, alone)))
+        outer = members.total(partial(summed, alone**2 * noise) if plain else partial(_outer, model, alone))
         S = bread @ outer @ bread
     statistics, ranks = np.empty(len(factors)), summaries.ranks.copy()
     scales = np.maximum(noise, np.finfo(float).tiny)
@@ -231,6 +237,17 @@ def _statistics(model: ClientModel, alone: Array, information: Array) -> tuple[A
         statistics[at], less = _quadratic_forms(W, summaries.scores[at] / np.sqrt(scale)[:, None])
         ranks[at] -= less
     return statistics, np.maximum(ranks, 0)
+
+
+def _outer(model: ClientModel, alone: Array, part: slice) -> Array:
+    """Return the sum of a_k^2 L_k W_k L_k' over a part of the clients."""
+    factors = model.summaries.factors
+    M, P, _ = factors.shape
+    outer = np.zeros((P, P))
+    for at in client_chunks(M, P, part):
+        L = alone[at, None, None] * factors[at]
+        outer += (L.transpose(0, 2, 1) @ _variances(model, at) @ L).sum(axis=0)
+    return outer
 
 
 def _variances(model: ClientModel, at: slice) -> Array:
@@ -257,7 +274,7 @@ def _quadratic_forms(variance: Array, along: Array) -> tuple[Array, Ints]:
     return statistics, less
 
 
-def _empirical_null(statistics: Array, ranks: Ints, df: Array, normal: Mask) -> tuple[float, Array]:
+def _empirical_null(statistics: Array, ranks: Ints, df: Array, normal: Mask, members: Members) -> tuple[float, Array]:
     """Return a factor of the statistics, and degrees of freedom, that the normal clients themselves call for.
 
     Efron's (2004) empirical null: a spread too small to be estimated, or tails heavier than kurtosis says, show in the
@@ -265,9 +282,9 @@ def _empirical_null(statistics: Array, ranks: Ints, df: Array, normal: Mask) -> 
     make flags rarer.
     """
     use = normal & (ranks > 0)
-    if use.sum() < LEAST_CLIENTS:
+    if members.count(use) < LEAST_CLIENTS:
         return 1.0, df
-    Q, r, nu = statistics[use], ranks[use].astype(np.float64), df[use]
+    Q, r, nu = (members.gather(values[use]) for values in (statistics, ranks.astype(np.float64), df))
     expected = stats.f.ppf(0.5, r, nu) * r * (1.0 - 2.0 / nu)
     # A median over M clients has the standard error 1.25 / sqrt(M) times that of one; so much is not counted.
     error = 1.25 * float(np.mean(np.sqrt(2.0 / r))) / np.sqrt(len(Q))
@@ -287,13 +304,14 @@ def _noise(summaries: Summaries, null: Null, *, known: bool) -> tuple[Array, Mas
     A variance of n rows with d degrees of freedom varies as one of 2 / (2 / d + kappa / n) normal rows would.
     """
     M, typical = len(summaries.sizes), null.dispersion
+    everybody = summaries.members.count(np.ones(M, dtype=bool))
     if known or not typical > 0.0:
         return np.full(M, np.nan), np.zeros(M, dtype=bool)
     noise = summaries.dispersions / typical
     spare = np.maximum(summaries.sizes - summaries.ranks, 1.0)
     spare = 2.0 / (2.0 / spare + null.kurtosis / np.maximum(summaries.sizes, 1.0))
     with np.errstate(invalid="ignore"):
-        beyond = stats.chi2.sf(noise * spare, spare) * M < FAMILY_LEVEL
+        beyond = stats.chi2.sf(noise * spare, spare) * everybody < FAMILY_LEVEL
     return noise, np.isfinite(noise) & beyond & (noise > NOISY) & (summaries.ranks > 0)
 
 

@@ -112,11 +112,11 @@ class ClientScores:
         """Return (z - A d)'V^-1 (z - A d) for every client and row of `points` (R, P), as (M, R)."""
         outer = (points[:, :, None] * points[:, None, :]).reshape(len(points), -1)
         linear = self.slopes @ points.T
-        return np.maximum(self.squares[:, None] - 2.0 * linear + self.information.reshape(self.M, -1) @ outer.T, 0.0)
+        return np.maximum(self.squares[:, None] - 2.0 * linear + self.information.reshape(self.M, self.P**2) @ outer.T, 0.0)
 
     def weighted_means(self, weights: Array) -> Array:
         """Return the generalised least squares estimates of d (R, P) for weights (M, R)."""
-        flat, slopes = self.information.reshape(self.M, -1), self.slopes
+        flat, slopes = self.information.reshape(self.M, self.P**2), self.slopes
         total = self.members.total(lambda at: weights[at].T @ flat[at]).reshape(-1, self.P, self.P)
         along = self.members.total(lambda at: weights[at].T @ slopes[at])
         diagonal = np.arange(self.P)

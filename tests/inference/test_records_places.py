@@ -1,0 +1,76 @@
+"""Records of inference by client, over several places that hold the data of their own clients."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from places import Batches, batches_of, in_places, some_clients
+
+import adfl_stats as ad
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.transport import LOCAL
+from adfl_stats.inference.at_estimate import AtEstimate
+from adfl_stats.losses.families import Family
+from adfl_stats.losses.glm import GLM
+from adfl_stats.methods import Outcome
+
+M, P = 30, 3
+BOUNDS = (0, 4, 17, M)
+BATCHES = batches_of(BOUNDS)
+# No client of the first place has weight.
+WEIGHTS = np.where(np.arange(M) < 4, 0.0, np.linspace(0.5, 1.0, M))
+
+
+def drawn(family, differ):
+    """Clients of which the first three share another parameter, and which may differ from one another."""
+    sim = ad.simulate.glm_design(family, M=M, n=(40, 90), p=P, seed=8)
+    rng, client = np.random.default_rng(5), np.unique(sim.client, return_inverse=True)[1]
+    theta = np.array([0.4, 0.3, -0.3]) + (0.4 if differ else 0.0) * rng.normal(size=(M, P))
+    theta[:3] += 1.0
+    eta = np.einsum("ij,ij->i", sim.X, theta[client])
+    y = {
+        "gaussian": eta + rng.normal(size=len(eta)),
+        "binomial": (rng.random(len(eta)) < 1.0 / (1.0 + np.exp(-eta))).astype(float),
+        "poisson": rng.poisson(np.exp(np.clip(eta, -4.0, 3.0))).astype(float),
+    }[family]
+    return ad.ClientData.from_arrays(sim.X, y, sim.client)
+
+
+def at_estimate(data, family, transport=LOCAL):
+    problem = Problem(GLM(data, Family(family)), ad.networks.directed_circle(M, 3), transport=transport)
+    theta = problem.members.ours(np.random.default_rng(1).normal(size=(M, P)) / 20 + [0.4, 0.3, -0.3])
+    outcome = Outcome(theta, problem.steps(problem.members.ours(WEIGHTS)), [])
+    return AtEstimate(None, problem, outcome, "auto")
+
+
+def clients(seen):
+    found = seen.clients
+    common = {"kind": found.spread_kind, "spread": found.spread, "cochran": found.cochran, "noise": found.dispersion}
+    names = ("statistics", "ranks", "df", "p_values", "noise", "noisy", "probabilities")
+    rows = {name: getattr(found, name) for name in names}
+    return common, rows | {"deviations": seen.effects.deviations, "effects": seen.effects.effects}
+
+
+def compared(work, data, family):
+    """Check that the places agree to the bit, and with one place up to rounding."""
+    places = in_places(BOUNDS, lambda k, place: work(at_estimate(some_clients(data, BATCHES[k]), family, place)))
+    for common, _ in places[1:]:
+        for name, value in common.items():
+            assert_array_equal(value, places[0][0][name], err_msg=name)
+    for transport in (Batches(BOUNDS), LOCAL):
+        common, rows = work(at_estimate(data, family, transport))
+        for name, value in common.items():
+            if isinstance(value, str):
+                assert value == places[0][0][name]
+            else:
+                assert_allclose(places[0][0][name], value, rtol=1e-6, atol=1e-10, err_msg=name)
+        for name, value in rows.items():
+            joined = np.concatenate([place[1][name] for place in places])
+            assert_allclose(joined, value, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
+@pytest.mark.parametrize("differ", [False, True], ids=["alike", "differ"])
+@pytest.mark.parametrize("work", [clients])
+def test_places_find_what_one_place_finds(work, family, differ):
+    """Also where no client of a place has weight."""
+    compared(work, drawn(family, differ), family)
