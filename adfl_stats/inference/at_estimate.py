@@ -223,6 +223,7 @@ class AtEstimate:
             spread=clients.spread if clients.differ else None,
             dispersion=clients.dispersion,
             ridge=source.problem.glm.ridge,
+            members=source.problem.members,
         )
 
     @_Part

@@ -42,7 +42,9 @@ cluster-robust inference. Journal of Applied Econometrics 38, 671-694.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -50,6 +52,7 @@ from adfl_stats._algebra import inverse, roots_of_inverses, stacked_cholesky
 from adfl_stats._types import Array, Mask
 from adfl_stats.data.batches import client_chunks
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.losses.evaluation import PointSums
 
 __all__ = [
@@ -98,6 +101,8 @@ class Clustered:
     own, left, right : ndarray (m, P, P)
         p_m' Omega_m p_m, and l_m and r_m in columns, for the contrasts that are single coefficients; with no clients
         where they would take too much room.
+    members : Members
+        The clients; those of the rows are ours. A file does not keep it: all clients of a loaded record are ours.
     """
 
     clients: int
@@ -111,6 +116,12 @@ class Clustered:
     own: Array
     left: Array
     right: Array
+    members: Members = EVERYBODY
+
+    @property
+    def keeps(self) -> bool:
+        """Whether `own`, `left` and `right` have clients, here or elsewhere."""
+        return self.members.count(np.ones(len(self.own), dtype=bool)) > 0
 
 
 def gather_clustered(
@@ -122,6 +133,7 @@ def gather_clustered(
     spread: Array | None = None,
     dispersion: float = 1.0,
     ridge: Array | None = None,
+    members: Members = EVERYBODY,
 ) -> Clustered:
     """Find the contributions of CR2 and CR3, and the degrees of freedom.
 
@@ -142,31 +154,33 @@ def gather_clustered(
     ridge : ndarray (P,), optional
         The curvature of a penalty. It is part of u_m, K_m and H, with the client's share (`point` has it already),
         and no part of the variances Omega_m.
+    members : Members
+        The clients; those of the rows are ours.
 
     The bread and CR3 have the observed curvature, as the sandwich has; the working model has the expected one.
     """
     (M, P), found = point.halves.shape, point.evaluation
-    per_row = weights / (M * data.totals)
-    counted = carry_weight(weights, data.totals)
-    clients, rows = int(counted.sum()), int(data.sizes[counted].sum())
+    everybody = members.count(np.ones(M, dtype=bool))
+    per_row = weights / (everybody * data.totals)
+    counted = carry_weight(weights, data.totals, members)
+    clients, rows = members.count(counted), int(members.sum(data.sizes[counted]))
     if not smooth:
-        none, square = np.zeros((0, P)), np.full((P, P), np.nan)
-        return Clustered(
-            clients, rows, none, none, np.full(P, np.nan), square, square, np.nan, *(np.zeros((3, 0, P, P)))
-        )
+        none, square, matrices = np.zeros((0, P)), np.full((P, P), np.nan), np.zeros((0, P, P))
+        df, kept = np.full(P, np.nan), (matrices, matrices, matrices)
+        return Clustered(clients, rows, none, none, df, square, square, np.nan, *kept, members)
     # Without T the dispersion cancels, and must not be zero for data without noise.
     phi = dispersion if spread is not None else 1.0
     total, share = phi * found.model_meat, (per_row * data.totals)[:, None, None]
     if spread is not None:
-        for at in client_chunks(M, P):
-            K = share[at] * point.clients.information[at]
-            total = total + (K @ spread @ K).sum(axis=0)
+        total = total + members.total(partial(_between, share, point.clients.information, spread))
     H, bread = inverse(found.information), inverse(found.hessian)
     working = H @ total @ H
-    rest = bread @ (weights @ found.gradients) / M
+    rest = bread @ members.total(lambda at: weights[at] @ found.gradients[at]) / everybody
     cr2, cr3 = np.zeros((M, P)), np.zeros((M, P))
-    tally = _Tally(working, M)
-    for chunk in client_chunks(M, P):
+    batches = members.transport.batches()
+    tallies = [_Tally(working, everybody) for _ in batches]
+    chunks = [(one, at) for one, batch in zip(tallies, batches, strict=True) for at in client_chunks(M, P, batch)]
+    for tally, chunk in chunks:
         at = chunk.start + np.flatnonzero(per_row[chunk] > 0.0)
         if not len(at):
             continue
@@ -182,13 +196,25 @@ def gather_clustered(
         cr2[at] = (adjusted @ score[:, :, None])[:, :, 0] @ bread
         cr3[at] = left_out(score, observed, found.hessian)
         tally.add(adjusted, omega, K, H)
-    return Clustered(clients, rows, cr2, cr3, tally.df(), working, tally.expected, tally.least_df(), *tally.kept())
+    tally = _Tally.joined(tallies, members)
+    kept = tally.kept()
+    return Clustered(clients, rows, cr2, cr3, tally.df(), working, tally.expected, tally.least_df(), *kept, members)
 
 
-def carry_weight(weights: Array, totals: Array) -> Mask:
+def _between(share: Array, information: Array, spread: Array, part: slice) -> Array:
+    """Return the sum of K_m T K_m over a part of the clients."""
+    M, P, _ = information.shape
+    total = np.zeros((P, P))
+    for at in client_chunks(M, P, part):
+        K = share[at] * information[at]
+        total = total + (K @ spread @ K).sum(axis=0)
+    return total
+
+
+def carry_weight(weights: Array, totals: Array, members: Members = EVERYBODY) -> Mask:
     """Return which clients (M,) with total weights v_m and total row weights carry weight."""
     per_row = weights / totals
-    return np.asarray(per_row > CARRIES * per_row.max())
+    return np.asarray(per_row > CARRIES * members.transport.largest(per_row))
 
 
 def adjustments(omega: Array, K: Array, H: Array, working: Array) -> Array:
@@ -257,6 +283,18 @@ class _Tally:
         self._squares, self._largest = np.zeros(P), 0.0
         self._root = roots_of_inverses(working[None])[0][0]
 
+    @classmethod
+    def joined(cls, tallies: list[_Tally], members: Members) -> _Tally:
+        """Return the tally of all clients, from those of the batches; the matrices that it keeps are those of ours."""
+        place, found = members.transport.batches().index, cls(tallies[0]._working, 0)
+        found.expected = members.total(lambda at: tallies[place(at)].expected)
+        found._grams = members.total(lambda at: tallies[place(at)]._grams)
+        found._squares = members.total(lambda at: tallies[place(at)]._squares)
+        found._largest = float(members.transport.largest(np.array([one._largest for one in tallies])))
+        found._keeps = tallies[0]._keeps
+        found._parts = [part for one in tallies for part in one._parts]
+        return found
+
     def add(self, adjusted: Array, omega: Array, K: Array, H: Array) -> None:
         """Take in some clients."""
         p = adjusted.transpose(0, 2, 1) @ H
@@ -306,7 +344,7 @@ class _Tally:
 
     def kept(self) -> tuple[Array, Array, Array]:
         """Return own, left and right of all clients, or of none."""
-        if not self._keeps:
+        if not self._parts:
             none = np.zeros((0, self._P, self._P))
             return none, none, none
         own, left, right = (np.concatenate(part) for part in zip(*self._parts, strict=True))
@@ -332,10 +370,11 @@ def contrast_df(record: Clustered, contrasts: Array) -> Array:
             out[k] = record.df[np.flatnonzero(c)[0]]
         elif not c.any():
             out[k] = np.inf
-        elif not len(record.own):
+        elif not record.keeps:
             out[k] = record.least_df
         else:
-            out[k] = max((c @ record.expected @ c) ** 2 / _products(*_along(record, c[None]))[0, 0, 0], 1.0)
+            squares = _products(*_along(record, c[None]), record.members)[0, 0, 0]
+            out[k] = max((c @ record.expected @ c) ** 2 / squares, 1.0)
     return out
 
 
@@ -358,10 +397,10 @@ def joint_df(record: Clustered, contrasts: Array) -> float:
         return np.nan
     if q == 1:
         return float(contrast_df(record, contrasts)[0])
-    if not len(record.own):
+    if not record.keeps:
         return record.least_df
     white = np.linalg.solve(np.linalg.cholesky(mean), contrasts)
-    return q * (q + 1) / float(_products(*_along(record, white)).sum())
+    return q * (q + 1) / float(_products(*_along(record, white), record.members).sum())
 
 
 def _along(record: Clustered, contrasts: Array) -> tuple[Array, Array, Array]:
@@ -372,7 +411,7 @@ def _along(record: Clustered, contrasts: Array) -> tuple[Array, Array, Array]:
     return contrasts @ record.own @ contrasts.T, left, right
 
 
-def _products(own: Array, left: Array, right: Array) -> Array:
+def _products(own: Array, left: Array, right: Array, members: Members) -> Array:
     """Return <G_ss, G_tt> and tr(G_st G_st), (2, q, q), where G_st is the covariance of contrasts s and t by client.
 
     Their sum is the variance of the sum over clients of the products of their contributions to s and t.
@@ -381,22 +420,24 @@ def _products(own: Array, left: Array, right: Array) -> Array:
     out = np.empty((2, q, q))
     for s in range(q):
         for t in range(s + 1):
-            ll, rr = left[s].T @ left[t], right[s].T @ right[t]
-            lr, rl = left[s].T @ right[t], right[s].T @ left[t]
+            pairs = (left[s], left[t]), (right[s], right[t]), (left[s], right[t]), (right[s], left[t])
+            ll, rr, lr, rl = members.total(partial(_grams, pairs))
             low = {
                 (i, j): -np.einsum("mp,mp->m", left[i], right[j]) - np.einsum("mp,mp->m", right[i], left[j])
                 for i, j in ((s, s), (t, t), (s, t))
             }
-            out[0, s, t] = (
-                own[:, s, s] @ (own[:, t, t] + low[t, t])
-                + own[:, t, t] @ low[s, s]
-                + 2.0 * ((ll * rr).sum() + (lr * rl).sum())
+            alone = (
+                (own[:, s, s], own[:, t, t] + low[t, t]),
+                (own[:, t, t], low[s, s]),
+                (own[:, s, t], own[:, s, t] + 2.0 * low[s, t]),
             )
-            out[1, s, t] = (
-                own[:, s, t] @ (own[:, s, t] + 2.0 * low[s, t])
-                + (lr * lr.T).sum()
-                + (rl * rl.T).sum()
-                + 2.0 * (ll * rr.T).sum()
-            )
+            one, other, both = members.total(partial(_grams, alone))
+            out[0, s, t] = one + other + 2.0 * ((ll * rr).sum() + (lr * rl).sum())
+            out[1, s, t] = both + (lr * lr.T).sum() + (rl * rl.T).sum() + 2.0 * (ll * rr.T).sum()
             out[:, t, s] = out[:, s, t]
     return out
+
+
+def _grams(pairs: Sequence[tuple[Array, Array]], at: slice) -> Array:
+    """Return the sums of a'b over some clients, for pairs of arrays a, b (m, ...)."""
+    return np.stack([one[at].T @ other[at] for one, other in pairs])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from adfl_stats._algebra import inverse
 from adfl_stats._arguments import one_of
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.numerical_error import sandwich
+from adfl_stats.engine.transport import once
 from adfl_stats.inference.clustered import contrast_df, identified, joint_df
 from adfl_stats.inference.record import FitRecord
 
@@ -162,25 +162,27 @@ class Inference:
             text += " A coefficient that one client alone identifies has none."
         return text
 
-    @cached_property
+    @once
     def _matrix(self) -> Array:
         """The covariance, before coefficients that one client alone identifies are set aside."""
-        found, P = self.fit.evaluation, len(self.fit.names)
+        seen, P = self.fit.evaluation, len(self.fit.names)
         if not self.fit.smooth:
             return np.full((P, P), np.nan)
         if self.use_t:
-            return self._contributions.T @ self._contributions
+            found = self._contributions
+            return self.fit.clustered.members.total(lambda at: found[at].T @ found[at])
         if self.cov_type == "nonrobust":
-            return sandwich(found.information, found.scale * found.model_meat)[1]
+            return sandwich(seen.information, seen.scale * seen.model_meat)[1]
         return self.fit.sandwich
 
-    @cached_property
+    @once
     def _contributions(self) -> Array:
         """Each client's contribution (M, P); the covariance is the sum of their squares."""
         record, fit = self.fit.clustered, self.fit
         M, N, P = record.clients, record.rows, len(fit.names)
         if self.cov_type == "CR1":
-            scores = fit.evaluation.gradients * (fit.total_weights / len(fit.labels))[:, None]
+            everybody = record.members.count(np.ones(len(fit.total_weights), dtype=bool))
+            scores = fit.evaluation.gradients * (fit.total_weights / everybody)[:, None]
             correction = M / (M - 1) * (N - 1) / max(N - P, 1)
             return np.sqrt(correction) * scores @ inverse(fit.evaluation.hessian)
         return record.cr2 if self.cov_type == "CR2" else np.sqrt((M - 1) / M) * record.cr3

@@ -151,8 +151,9 @@ def _loaded_fit(run: dict[str, Any], arrays: dict[str, Any], words: dict[str, An
 
 
 def _arrays(name: str, record: Any) -> dict[str, Any]:
-    """Return the fields of a record as arrays."""
-    return {f"{name}.{part.name}": np.asarray(getattr(record, part.name)) for part in fields(record)}
+    """Return the fields of a record as arrays; the way to clients elsewhere is none."""
+    names = [part.name for part in fields(record) if part.name != "members"]
+    return {f"{name}.{key}": np.asarray(getattr(record, key)) for key in names}
 
 
 def _record(kind: type[T], arrays: dict[str, Any], name: str) -> T:

@@ -111,8 +111,8 @@ class ClientScores:
     def statistics(self, points: Array) -> Array:
         """Return (z - A d)'V^-1 (z - A d) for every client and row of `points` (R, P), as (M, R)."""
         outer = (points[:, :, None] * points[:, None, :]).reshape(len(points), -1)
-        linear = self.slopes @ points.T
-        return np.maximum(self.squares[:, None] - 2.0 * linear + self.information.reshape(self.M, self.P**2) @ outer.T, 0.0)
+        linear, flat = self.slopes @ points.T, self.information.reshape(self.M, self.P**2)
+        return np.maximum(self.squares[:, None] - 2.0 * linear + flat @ outer.T, 0.0)
 
     def weighted_means(self, weights: Array) -> Array:
         """Return the generalised least squares estimates of d (R, P) for weights (M, R)."""

@@ -1,5 +1,7 @@
 """Records of inference by client, over several places that hold the data of their own clients."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -9,6 +11,8 @@ import adfl_stats as ad
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.transport import LOCAL
 from adfl_stats.inference.at_estimate import AtEstimate
+from adfl_stats.inference.clustered import contrast_df, joint_df
+from adfl_stats.inference.covariance import Inference
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 from adfl_stats.methods import Outcome
@@ -50,6 +54,32 @@ def clients(seen):
     return common, rows | {"deviations": seen.effects.deviations, "effects": seen.effects.effects}
 
 
+def covariances(seen):
+    found = seen.clustered
+    fit = SimpleNamespace(
+        names=["a", "b", "c"],
+        smooth=True,
+        evaluation=seen.evaluation,
+        clustered=found,
+        total_weights=seen._source.outcome.steps.totals,
+    )
+    contrasts = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, -1.0]])
+    common = {
+        "counts": [found.clients, found.rows],
+        "df": found.df,
+        "working": found.working,
+        "expected": found.expected,
+        "least df": found.least_df,
+        "contrasts": contrast_df(found, contrasts),
+        "joint": joint_df(found, contrasts),
+    }
+    for name in ("CR1", "CR2", "CR3"):
+        by_client = Inference(fit, name)
+        common[name] = by_client.covariance()
+        common[f"{name} F"] = by_client.joint(3.0, contrasts)["F"]
+    return common, {"cr2": found.cr2, "cr3": found.cr3}
+
+
 def compared(work, data, family):
     """Check that the places agree to the bit, and with one place up to rounding."""
     places = in_places(BOUNDS, lambda k, place: work(at_estimate(some_clients(data, BATCHES[k]), family, place)))
@@ -70,7 +100,17 @@ def compared(work, data, family):
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
 @pytest.mark.parametrize("differ", [False, True], ids=["alike", "differ"])
-@pytest.mark.parametrize("work", [clients])
+@pytest.mark.parametrize("work", [clients, covariances])
 def test_places_find_what_one_place_finds(work, family, differ):
     """Also where no client of a place has weight."""
-    compared(work, drawn(family, differ), family)
+    data = drawn(family, differ)
+    assert at_estimate(data, family).clients.differ == differ
+    compared(work, data, family)
+
+
+def test_places_find_degrees_of_freedom_without_the_matrices(monkeypatch):
+    """Where the clients' matrices have no room, or the coefficients are too many for exact sums."""
+    monkeypatch.setattr("adfl_stats.inference.clustered.KEPT_ENTRIES", 0)
+    compared(covariances, drawn("gaussian", differ=True), "gaussian")
+    monkeypatch.setattr("adfl_stats.inference.clustered.MOST_COEFFICIENTS", 0)
+    compared(covariances, drawn("gaussian", differ=True), "gaussian")
