@@ -147,12 +147,15 @@ def heterogeneity_of(res: Results, alpha: float = 0.05) -> Heterogeneity:
     fit, clients, own = res.record, res.record.clients, res.record.effects
     use = (clients.probabilities[:, 0] > 0.5) & np.isfinite(own.deviations).all(axis=1)
     names = fit.names
-    rows = [_coefficient(own.deviations[use, j], own.errors[use, j], alpha) for j in range(len(names))]
+    # Medians and the search for tau take the deviations of all clients.
+    deviations, errors = (clients.members.gather(part[use]) for part in (own.deviations, own.errors))
+    normal = len(deviations)
+    rows = [_coefficient(deviations[:, j].copy(), errors[:, j].copy(), alpha) for j in range(len(names))]
     table = pd.DataFrame(rows, index=names)
     intervals = res.conf_int(alpha)
     intervals.columns = ["lower", "upper"]
     intervals.insert(0, "estimate", res.params)
-    df = np.maximum(res.degrees_of_freedom() if res.use_t else max(int(use.sum()) - 1, 1), 1.0)
+    df = np.maximum(res.degrees_of_freedom() if res.use_t else max(normal - 1, 1), 1.0)
     # The larger of the two readings of tau: where the model has none, that of the coefficient alone still counts.
     between = np.fmax(np.diag(clients.spread), np.square(table["tau"].to_numpy()))
     reach = stats.t.isf(alpha / 2.0, df) * np.sqrt(np.square(res.bse) + between)
@@ -166,7 +169,7 @@ def heterogeneity_of(res: Results, alpha: float = 0.05) -> Heterogeneity:
         i_squared=max(0.0, 1.0 - df_q / statistic) if statistic > 0 else 0.0,
         kind=clients.spread_kind,
         spread=spread,
-        n_clients=int(use.sum()),
+        n_clients=normal,
         _table=table,
         _intervals=intervals,
         _clients=res.client_effects(),

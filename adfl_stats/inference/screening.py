@@ -197,18 +197,19 @@ def screen_fit(fit: FitRecord, q: float = LEVEL, method: str = "score") -> Scree
     """Screen the clients of a `FitRecord`; see `screen`."""
     q = in_interval(q, "q", 0.0, 1.0, open_low=True, open_high=True)
     one_of(method, "method", METHODS)
-    found, clients = fit.evidence, fit.clients
+    found, clients, members = fit.evidence, fit.clients, fit.clients.members
     if method == "mirror" and clients.differ:
         raise ValueError(
             "method='mirror' takes clients that share one parameter; here they differ (see res.heterogeneity()), which "
             "both halves of a client's rows show. Use method='score'"
         )
     mirror = found.mirror / max(clients.dispersion, np.finfo(float).tiny) - found.mirror_mean
-    adjusted = stats.false_discovery_control(clients.p_values)
-    flagged = adjusted <= q if method == "score" else mirror >= _mirror_limit(mirror, q)
+    # Both rules order all clients; the table has a row for each of ours.
+    adjusted = members.ours(stats.false_discovery_control(members.gather(clients.p_values)))
+    flagged = adjusted <= q if method == "score" else mirror >= _mirror_limit(members.gather(mirror), q)
     se = np.sqrt(np.diag(fit.sandwich))
     # Data without noise have standard errors of zero, and shifts that are rounding.
-    se = np.maximum(se, 1e-10 * (1.0 + np.abs(fit.theta.mean(axis=0))))
+    se = np.maximum(se, 1e-10 * (1.0 + np.abs(members.mean(fit.theta))))
     index = fit.labels.rename(fit.client_name)
     table = pd.DataFrame(
         {

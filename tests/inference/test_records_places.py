@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from places import Batches, batches_of, in_places, some_clients
@@ -13,6 +14,8 @@ from adfl_stats.engine.transport import LOCAL
 from adfl_stats.inference.at_estimate import AtEstimate
 from adfl_stats.inference.clustered import contrast_df, joint_df
 from adfl_stats.inference.covariance import Inference
+from adfl_stats.inference.heterogeneity import heterogeneity_of
+from adfl_stats.inference.screening import screen_fit
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 from adfl_stats.methods import Outcome
@@ -80,6 +83,41 @@ def covariances(seen):
     return common, {"cr2": found.cr2, "cr3": found.cr3}
 
 
+def screened(seen):
+    outcome = seen._source.outcome
+    fit = SimpleNamespace(
+        evidence=seen.evidence,
+        clients=seen.clients,
+        sandwich=np.eye(P) / 100.0,
+        theta=outcome.theta,
+        labels=pd.Index(seen._source.problem.members.ours(np.arange(M))),
+        client_name="client",
+        sizes=seen._source.problem.glm.data.sizes,
+        weights=outcome.steps.weights,
+        names=["a", "b", "c"],
+    )
+    methods = ("score",) if seen.clients.differ else ("score", "mirror")
+    tables = {method: screen_fit(fit, 0.3, method).to_frame() for method in methods}
+    columns = ("adjusted", "flagged", "mirror", "shift")
+    return {}, {f"{method} {name}": tables[method][name].to_numpy() for method in methods for name in columns}
+
+
+def differences(seen):
+    """The meta-analysis; what it takes from the results is given."""
+    columns = {"lower": -np.ones(P), "upper": np.ones(P)}
+    res = SimpleNamespace(
+        record=SimpleNamespace(clients=seen.clients, effects=seen.effects, names=["a", "b", "c"]),
+        conf_int=lambda alpha: pd.DataFrame(columns, index=["a", "b", "c"]),
+        params=np.zeros(P),
+        bse=np.ones(P),
+        use_t=False,
+        client_effects=pd.DataFrame,
+    )
+    found = heterogeneity_of(res)
+    common = {"tau": found.to_frame().to_numpy(), "intervals": found.intervals().to_numpy()}
+    return common | {"clients": found.n_clients, "Q": found.statistic}, {}
+
+
 def compared(work, data, family):
     """Check that the places agree to the bit, and with one place up to rounding."""
     places = in_places(BOUNDS, lambda k, place: work(at_estimate(some_clients(data, BATCHES[k]), family, place)))
@@ -100,7 +138,7 @@ def compared(work, data, family):
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
 @pytest.mark.parametrize("differ", [False, True], ids=["alike", "differ"])
-@pytest.mark.parametrize("work", [clients, covariances])
+@pytest.mark.parametrize("work", [clients, covariances, screened, differences])
 def test_places_find_what_one_place_finds(work, family, differ):
     """Also where no client of a place has weight."""
     data = drawn(family, differ)
