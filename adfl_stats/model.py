@@ -24,7 +24,7 @@ from adfl_stats.losses.glm import GLM, with_constants
 from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.response import with_family
 from adfl_stats.methods import ADFL, Method, check_needs, checked_outcome
-from adfl_stats.methods.plans import plan_of
+from adfl_stats.methods.plans import check_method, plan_of
 from adfl_stats.network.matching import matched
 from adfl_stats.network.network import LEAST_INFLUENCE, Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
@@ -309,10 +309,7 @@ class DecentralizedGLM:
         """
         if method is None:
             method = ADFL(balance=isinstance(self.network, Network))
-        if not isinstance(method, Method):
-            raise TypeError(
-                f"method is {method!r}; pass a method object such as ad.DFL(), ad.ADFL() or ad.Bridge('median')"
-            )
+        check_method(method)
         plan = plan_of(
             method,
             self.network,

@@ -10,11 +10,12 @@ from adfl_stats._arguments import in_interval, listing, one_of, whole_number
 from adfl_stats._threads import default_threads, one_blas_thread
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import Plan
+from adfl_stats.engine.rounds import MAX_ROUNDS, Plan
 from adfl_stats.inference.objective_results import ObjectiveRecord, ObjectiveResults, at_params
 from adfl_stats.inference.record import run_parts
 from adfl_stats.losses.objective import Objective, checked_objective
 from adfl_stats.methods import DFL, Method, check_needs, checked_outcome
+from adfl_stats.methods.plans import check_attack, check_method
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 
@@ -73,7 +74,7 @@ class DecentralizedModel:
         *,
         step: float,
         rounds: int | None = None,
-        max_rounds: int = 20_000,
+        max_rounds: int = MAX_ROUNDS,
         progress: bool = False,
         threads: int | None = None,
         attack: Attack | None = None,
@@ -103,10 +104,8 @@ class DecentralizedModel:
             Estimates; standard errors by client where the objective has curvatures.
         """
         method = DFL() if method is None else method
-        if not isinstance(method, Method):
-            raise TypeError(f"method is {method!r}; pass a method object such as ad.DFL() or ad.Bridge('median')")
-        if attack is not None and (isinstance(attack, type) or not isinstance(attack, Attack)):
-            raise TypeError(f"attack is {attack!r}; pass an attack such as ad.attacks.SignFlip(clients=['a', 'b'])")
+        check_method(method)
+        check_attack(attack)
         plan = Plan(
             step=in_interval(step, "step", 0.0, np.inf, open_low=True),
             rounds=None if rounds is None else whole_number(rounds, "rounds", 1),

@@ -85,6 +85,11 @@ class Scene:
 class Attack(Protocol):
     """An attack on messages: what a user's own attack must have; a random one has a `seed` as well.
 
+    Attributes
+    ----------
+    clients : label, or list, set, array or Series of labels, indices or booleans
+        The attackers.
+
     Examples
     --------
     >>> class Zero:
@@ -96,9 +101,7 @@ class Attack(Protocol):
     True
     """
 
-    @property
-    def clients(self) -> ClientSet:
-        """The attackers: labels, indices or a mask."""
+    clients: ClientSet
 
     def lies(self, scene: Scene) -> Array:
         """Return the replaced messages.
@@ -116,7 +119,7 @@ class Attack(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class SignFlip:
+class SignFlip(Attack):
     """Send -scale times the own estimate (He, Karimireddy & Jaggi 2022).
 
     Parameters
@@ -145,23 +148,12 @@ class SignFlip:
         in_interval(self.scale, "scale", 0.0, np.inf, open_low=True)
 
     def lies(self, scene: Scene) -> Array:
-        """Return the replaced messages.
-
-        Parameters
-        ----------
-        scene : Scene
-            What the attackers know.
-
-        Returns
-        -------
-        ndarray (E, P)
-            One message for each pair of sender and receiver.
-        """
+        """Return the replaced messages."""
         return -self.scale * scene.sent[scene.sources]
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian:
+class Gaussian(Attack):
     """Send the mean of the honest clients around the victim plus Gaussian noise.
 
     Parameters
@@ -194,24 +186,13 @@ class Gaussian:
         whole_number(self.seed, "seed", 0)
 
     def lies(self, scene: Scene) -> Array:
-        """Return the replaced messages.
-
-        Parameters
-        ----------
-        scene : Scene
-            What the attackers know.
-
-        Returns
-        -------
-        ndarray (E, P)
-            One message for each pair of sender and receiver.
-        """
+        """Return the replaced messages."""
         around = scene.mean[scene.victims]
         return around + self.sd * scene.rng.standard_normal(around.shape)
 
 
 @dataclass(frozen=True, eq=False)
-class ALIE:
+class ALIE(Attack):
     """A little is enough (Baruch, Baruch & Goldberg 2019): mean minus z standard deviations.
 
     Both are those of the honest clients around the victim, so that the message lies within their spread.
@@ -244,18 +225,7 @@ class ALIE:
             in_interval(self.z, "z", 0.0, np.inf)
 
     def lies(self, scene: Scene) -> Array:
-        """Return the replaced messages.
-
-        Parameters
-        ----------
-        scene : Scene
-            What the attackers know.
-
-        Returns
-        -------
-        ndarray (E, P)
-            One message for each pair of sender and receiver.
-        """
+        """Return the replaced messages."""
         n, honest = len(scene.honest), int(scene.honest.sum())
         supporters = n // 2 + 1 - (n - honest)
         usual = max(float(stats.norm.ppf((honest - max(supporters, 1)) / honest)), 0.0)
@@ -264,7 +234,7 @@ class ALIE:
 
 
 @dataclass(frozen=True, eq=False)
-class IPM:
+class IPM(Attack):
     """Inner product manipulation (Xie, Koyejo & Gupta 2020): minus epsilon times the honest mean.
 
     Parameters
@@ -293,23 +263,12 @@ class IPM:
         in_interval(self.epsilon, "epsilon", 0.0, np.inf, open_low=True)
 
     def lies(self, scene: Scene) -> Array:
-        """Return the replaced messages.
-
-        Parameters
-        ----------
-        scene : Scene
-            What the attackers know.
-
-        Returns
-        -------
-        ndarray (E, P)
-            One message for each pair of sender and receiver.
-        """
+        """Return the replaced messages."""
         return -self.epsilon * scene.mean[scene.victims]
 
 
 @dataclass(frozen=True, eq=False)
-class Dissensus:
+class Dissensus(Attack):
     """Keep each victim away from its honest neighbours (He, Karimireddy & Jaggi 2022).
 
     The victim m receives x_m - epsilon sum_k w_mk (x_k - x_m) / sum_b w_mb, with the first sum over its
@@ -341,18 +300,7 @@ class Dissensus:
         in_interval(self.epsilon, "epsilon", 0.0, np.inf, open_low=True)
 
     def lies(self, scene: Scene) -> Array:
-        """Return the replaced messages.
-
-        Parameters
-        ----------
-        scene : Scene
-            What the attackers know.
-
-        Returns
-        -------
-        ndarray (E, P)
-            One message for each pair of sender and receiver.
-        """
+        """Return the replaced messages."""
         honest = sparse.csr_array(scene.weights @ sparse.diags_array(scene.honest.astype(float)))
         pull = honest @ scene.sent - honest.sum(axis=1)[:, None] * scene.sent
         attacking = (scene.weights.sum(axis=1) - honest.sum(axis=1))[scene.victims]

@@ -32,7 +32,7 @@ from adfl_stats.engine.round import Rounds, Scheme, rounds_of
 from adfl_stats.engine.transport import LOCAL, Transport, mean_over
 from adfl_stats.errors import ConvergenceWarning, DivergenceError
 
-__all__ = ["Plan", "Run", "iterate", "safe_step"]
+__all__ = ["MAX_ROUNDS", "Plan", "Run", "iterate", "safe_step"]
 
 
 # A move this many times the first one is divergence. Ours.
@@ -41,6 +41,8 @@ BLOW_UP = 1e4
 PHASED_ROUNDS = 300
 # A move this small relative to the estimates counts as none. Ours: far below any standard error.
 STILL = 1e-10
+# Most rounds per stage of a run without `rounds`. Ours: then the fit warns.
+MAX_ROUNDS = 20_000
 PLAIN = Scheme()
 
 
@@ -76,7 +78,7 @@ class Plan:
     step: float | None = None
     rounds: int | None = None
     tolerance: float = 0.05
-    max_rounds: int = 20_000
+    max_rounds: int = MAX_ROUNDS
     heterogeneity: str = "auto"
     progress: bool = False
     solver: str = "rounds"
@@ -179,9 +181,7 @@ def iterate(
     try:
         if plan.rounds is None and plan.step is None:
             return _cautiously(problem, theta, steps, scheme, plan, bar)
-        step = plan.step or scheme.caution * safe_step(
-            steps.factors, problem.glm.largest_curvatures(problem.mean(theta)), problem.transport
-        )
+        step = plan.step or scheme.caution * _plain_step(problem, steps, theta)
         rounds = rounds_of(scheme, problem, steps, plan.attack, None, plan.first_round)
         loop = _Loop(problem, Run(theta, step), steps, scheme, rounds, bar)
         if plan.rounds is not None:
@@ -354,13 +354,8 @@ def _slowest_rate(metric: Array, inverse: Array) -> float:
 
 
 def _safe_here(loop: _Loop) -> float:
-    """Return a safe step in the user's own coordinates."""
-    problem = loop.problem
-    return loop.scheme.caution * safe_step(
-        loop.steps.factors,
-        problem.glm.largest_curvatures(problem.mean(problem.objective.start())),
-        problem.transport,
-    )
+    """Return a safe step in the user's own coordinates, for a run from the objective's start."""
+    return loop.scheme.caution * _plain_step(loop.problem, loop.steps, loop.problem.objective.start())
 
 
 def _divergence(loop: _Loop) -> DivergenceError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from typing import Any
 
 import pandas as pd
@@ -90,6 +91,18 @@ class Estimates:
         """(sum v)^2 / sum v^2 for the clients' total weights v_m (trust x size x influence)."""
         v = self.record.total_weights
         return float(v.sum() ** 2 / (v**2).sum())
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the results to a NumPy archive without pickle; `adfl_stats.load` reads it back.
+
+        Parameters
+        ----------
+        path : str or path
+            The file; ``.npz`` is added where it has no ending.
+        """
+        from adfl_stats.inference.storage import save
+
+        save(self.record, path)
 
     def _series(self, values: Array) -> pd.Series:
         return pd.Series(values, index=self._index)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -207,18 +206,6 @@ class ObjectiveResults(Estimates):
         from adfl_stats.report.objective_summary import summarize_objective
 
         return summarize_objective(self, alpha)
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the results to a NumPy archive without pickle; `adfl_stats.load` reads it back.
-
-        Parameters
-        ----------
-        path : str or path
-            The file; ``.npz`` is added where it has no ending.
-        """
-        from adfl_stats.inference.storage import save
-
-        save(self.record, path)
 
     def __repr__(self) -> str:
         return f"ObjectiveResults({self.record.method}, {len(self.record.labels)} clients, P={len(self.record.names)})"

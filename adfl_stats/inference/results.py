@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -549,18 +548,6 @@ class Results(Estimates):
         from adfl_stats.report.summary import summarize
 
         return summarize(self, alpha)
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the results to a NumPy archive without pickle; `adfl_stats.load` reads it back.
-
-        Parameters
-        ----------
-        path : str or path
-            The file; ``.npz`` is added where it has no ending.
-        """
-        from adfl_stats.inference.storage import save
-
-        save(self.record, path)
 
     def __repr__(self) -> str:
         fit = self.record

@@ -208,10 +208,6 @@ class Family:
         """Return the squared Pearson residuals (over q for q outputs), whose mean estimates the dispersion."""
         raise NotImplementedError
 
-    def log_density(self, eta: Array, y: Array, weight: Array) -> Array:
-        """Return the log-density of each observation, where statsmodels has none."""
-        raise NotImplementedError
-
     def statsmodels(self) -> Any:
         """Return the statsmodels family instance, for log-likelihoods, deviances and oracles."""
         raise NotImplementedError

@@ -10,6 +10,7 @@ from adfl_stats._types import Array, Mask
 from adfl_stats.data.batches import Batch
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.huber import HuberLoss
 
 __all__ = ["GoodnessSums", "goodness"]
 
@@ -35,7 +36,7 @@ class GoodnessSums:
         if not keep.any():
             return
         y, weight, eta = data.y[piece.rows][keep], data.weights_of(piece.rows)[keep], eta[keep]
-        if family.name == "huber":
+        if isinstance(family, HuberLoss):
             self._deviance += float(weight @ family.deviance(eta, y))
             self._llf += float(family.log_density(eta, y, weight).sum())
             return

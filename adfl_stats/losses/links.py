@@ -6,6 +6,7 @@ go with the binomial, and are written by their hazards, which stay finite where 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,16 +86,16 @@ class Hazards:
 
 
 @dataclass(frozen=True)
-class DistributionLink(Link):
+class DistributionLink(Link, ABC):
     """The mean is a distribution function F at eta."""
 
+    @abstractmethod
     def hazards(self, eta: Array) -> Hazards:
         """Return the derivatives of log F and log(1 - F)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def logs(self, eta: Array) -> tuple[Array, Array]:
         """Return log F and log(1 - F)."""
-        raise NotImplementedError
 
 
 class Probit(DistributionLink):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ __all__: list[str] = []
 LEAST_SHARE = 0.25
 
 
-class PowerVariance(Family):
+class PowerVariance(Family, ABC):
     """Families whose variance is mu^k, with a power link eta = mu^q or the logarithm (q = 0).
 
     With s = 1 / q, and 1 for the logarithm, the derivatives of the loss in eta are
@@ -30,9 +31,9 @@ class PowerVariance(Family):
     """
 
     @property
+    @abstractmethod
     def k(self) -> float:
         """The power of the variance."""
-        raise NotImplementedError
 
     @property
     def _link(self) -> PowerLink:
@@ -111,8 +112,9 @@ class PowerVariance(Family):
     def statsmodels(self) -> Any:
         return self._counterpart(LINKS[self.link].known())
 
+    @abstractmethod
     def _counterpart(self, link: Any) -> Any:
-        raise NotImplementedError
+        """Return the statsmodels family with a link of its own kind."""
 
     @property
     def _domain(self) -> str:

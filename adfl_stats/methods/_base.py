@@ -279,7 +279,7 @@ def initial_estimates(
     if isinstance(init, Method):
         plan = plan.loosened()
         check_needs(init, problem, plan)
-        outcome = init.estimate(problem, plan)
+        outcome = checked_outcome(init, problem, init.estimate(problem, plan))
         return outcome.theta, {"start": init.name}, outcome.runs
     given: Any = init
     name = "given"

@@ -6,16 +6,13 @@ import numpy as np
 
 from adfl_stats._arguments import in_interval, one_of, whole_number
 from adfl_stats.engine.attacks import Attack
-from adfl_stats.engine.rounds import Plan
+from adfl_stats.engine.rounds import MAX_ROUNDS, Plan
 from adfl_stats.methods._base import Method
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.trust import HETEROGENEITY, LEAST_FOR_SPREAD
 
-__all__ = ["plan_of"]
-
-# Most rounds per stage of a run without `rounds`. Ours: then the fit warns.
-MAX_ROUNDS = 20_000
+__all__ = ["check_attack", "check_method", "plan_of"]
 
 
 def plan_of(
@@ -47,8 +44,7 @@ def plan_of(
         )
     if solver == "limit" and rounds is not None:
         raise ValueError(f"rounds={rounds} was given with solver='limit', which runs none; give one of the two")
-    if attack is not None and (isinstance(attack, type) or not isinstance(attack, Attack)):
-        raise TypeError(f"attack is {attack!r}; pass an attack such as ad.attacks.SignFlip(clients=['a', 'b'])")
+    check_attack(attack)
     if attack is not None and solver == "limit":
         raise ValueError(
             "attack was given with solver='limit'; attacks change the messages of rounds, use solver='rounds'"
@@ -68,3 +64,17 @@ def plan_of(
         heterogeneity=heterogeneity,
         attack=attack,
     )
+
+
+def check_method(method: object) -> None:
+    """Raise TypeError unless the argument is a method."""
+    if not isinstance(method, Method):
+        raise TypeError(
+            f"method is {method!r}; pass a method object such as ad.DFL(), ad.ADFL() or ad.Bridge('median')"
+        )
+
+
+def check_attack(attack: object) -> None:
+    """Raise TypeError unless the argument is an attack, or None."""
+    if attack is not None and (isinstance(attack, type) or not isinstance(attack, Attack)):
+        raise TypeError(f"attack is {attack!r}; pass an attack such as ad.attacks.SignFlip(clients=['a', 'b'])")

@@ -11,7 +11,7 @@ import numpy as np
 from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._arguments import whole_number
 from adfl_stats._types import Array, InitialEstimates, Mask
-from adfl_stats.engine.equations import weighted_solutions
+from adfl_stats.engine.equations import Equations, weighted_solution, weighted_solutions
 from adfl_stats.engine.limit import settle
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, Run
@@ -147,7 +147,7 @@ def _without_separated(problem: Problem, found: Concentrated, begin: Array) -> C
 
     Their misfit is the smallest. Where all are of this kind, the estimate of all clients takes the first place.
     """
-    size = problem.glm.coefficient_sizes
+    size = problem.transport.largest(problem.glm.coefficient_sizes[None])
     while np.isfinite(found.misfit).any():
         best = int(np.argmin(found.misfit))
         far = not np.abs(found.theta[best] * size).max() < FAR
@@ -155,15 +155,16 @@ def _without_separated(problem: Problem, found: Concentrated, begin: Array) -> C
             return found
         found.misfit[best] = np.inf
     counted = np.asarray(problem.objective.counted)
-    found.theta[0] = weighted_solutions(problem, (problem.sizes * counted)[:, None], begin[None]).theta[0]
+    found.theta[0] = weighted_solution(problem, problem.sizes * counted, begin)
     found.chosen[:, 0], found.misfit[0] = counted, 0.0
     return found
 
 
 def _is_flat(problem: Problem, theta: Array, begin: Array, chosen: Mask) -> bool:
     """Return whether some clients' loss has in some direction lost its curvature from `begin` to theta (P,)."""
-    shares = (problem.sizes * chosen / problem.M)[:, None]
-    there, here = (problem.glm.weighted_curvatures(at, shares)[0] for at in (theta, begin))
+    totals = np.tile(problem.sizes * chosen, (2, 1)).T
+    equations = Equations(problem.glm, totals, problem.threads, problem.transport)
+    there, here = equations.curvatures(np.stack([theta, begin]), np.ones(2, dtype=bool))
     root = roots_of_inverses(here[None])[0][0]
     return bool(not np.linalg.eigvalsh(root.T @ there @ root)[0] > FLAT)
 
