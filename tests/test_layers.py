@@ -30,6 +30,7 @@ LAYERS = [
     {"report", "simulate"},
     {""},
     {"cli"},
+    {"__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import adfl_stats as ad
+from adfl_stats.cli.outputs import figure_file, output_file
 
 __all__ = ["add_check_network"]
 
@@ -30,9 +31,11 @@ def add_check_network(commands: Any) -> None:
         action=argparse.BooleanOptionalAction,
         help="the matrix has weights with row sums 1, the graph the attribute 'weight'; by default the file decides",
     )
-    check.add_argument("--json", metavar="FILE", help="write the report as JSON")
-    check.add_argument("--html", metavar="FILE", help="write the report as HTML")
-    check.add_argument("--plot", metavar="FILE", help="draw the network and its eigenvalues (.png, .svg, .pdf)")
+    check.add_argument("--json", metavar="FILE", type=output_file, help="write the report as JSON")
+    check.add_argument("--html", metavar="FILE", type=output_file, help="write the report as HTML")
+    check.add_argument(
+        "--plot", metavar="FILE", type=figure_file, help="draw the network and its eigenvalues (.png, .svg, .pdf)"
+    )
     check.set_defaults(run=_check)
 
 

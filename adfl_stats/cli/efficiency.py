@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._threads import default_threads
+from adfl_stats.cli.outputs import output_file
 from adfl_stats.simulate import study
 from adfl_stats.simulate.acceptance import COVERAGE, MOST_FLAGS, POWER, all_met, family_means, judged
 
@@ -41,7 +42,9 @@ def add_efficiency(commands: Any) -> None:
     parser.add_argument("--solver", default="auto", help="auto (default: the limit where a method has one) or rounds")
     parser.add_argument("--seed", type=int, default=1, help="seed of the simulation (default 1)")
     parser.add_argument("--small", action="store_true", help="few small data sets, for a first look; no bounds")
-    parser.add_argument("--output", metavar="FILE", help="write the table, all digits and all methods (CSV)")
+    parser.add_argument(
+        "--output", metavar="FILE", type=output_file, help="write the table, all digits and all methods (CSV)"
+    )
     parser.set_defaults(run=_efficiency)
 
 

@@ -15,13 +15,18 @@ import pandas as pd
 import adfl_stats as ad
 from adfl_stats.cli.check_network import add_check_network
 from adfl_stats.cli.efficiency import add_efficiency
+from adfl_stats.cli.outputs import output_file, print_any_label
 from adfl_stats.theory.condition_5 import condition_5
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the command's status, or 2 on bad input with one line that says what is wrong."""
+    """Run the command line; return the command's status, 2 on bad input with one line that says what is wrong.
+
+    After Ctrl-C the status is 130, as shells have it (128 plus the signal's number).
+    """
+    print_any_label()
     options = _parser().parse_args(arguments)
     try:
         with warnings.catch_warnings():
@@ -30,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status: int | None = options.run(options)
     except BrokenPipeError:
         return 0
+    except KeyboardInterrupt:
+        print("adfl-stats: interrupted", file=sys.stderr)
+        return 130
     except (ValueError, TypeError, OSError, ImportError, ad.DivergenceError) as error:
         print(f"adfl-stats: {error}", file=sys.stderr)
         return 2
@@ -124,9 +132,9 @@ def _parser() -> argparse.ArgumentParser:
         "--screen", metavar="Q", type=float, nargs="?", const=0.1,
         help="print which clients are flagged as abnormal, at the false discovery rate Q (default 0.1)",
     )  # fmt: skip
-    fit.add_argument("--save", metavar="FILE", help="write the results (.npz)")
-    fit.add_argument("--clients", metavar="FILE", help="write the table of clients (CSV)")
-    fit.add_argument("--html", metavar="FILE", help="write the summary as HTML")
+    fit.add_argument("--save", metavar="FILE", type=output_file, help="write the results (.npz)")
+    fit.add_argument("--clients", metavar="FILE", type=output_file, help="write the table of clients (CSV)")
+    fit.add_argument("--html", metavar="FILE", type=output_file, help="write the summary as HTML")
     fit.set_defaults(run=_fit)
 
     add_check_network(commands)
