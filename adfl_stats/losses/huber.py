@@ -65,18 +65,22 @@ class HuberLoss(Family):
 
     @property
     def estimates_scale(self) -> bool:
+        """True: the dispersion is estimated."""
         return True
 
     @property
     def additive(self) -> bool:
+        """True: the loss is of y - eta alone."""
         return True
 
     @property
     def has_global_bound(self) -> bool:
+        """True: the curvature is at most 1."""
         return True
 
     @property
     def observed_curvature(self) -> bool:
+        """True: rows beyond k have no curvature, so that the observed and the expected one differ."""
         return True
 
     @property
@@ -91,6 +95,7 @@ class HuberLoss(Family):
         return np.asarray(within * (size - 0.5 * within))
 
     def residual(self, eta: Array, y: Array) -> Array:
+        """Return the residual eta - y, clipped at k."""
         return np.clip(eta - y, -self.par, self.par)
 
     def curvature(self, eta: Array, y: Array) -> Array:
@@ -124,6 +129,7 @@ class HuberLoss(Family):
         return np.asarray(-self.loss(eta, y) / np.square(sigma) - np.log(sigma * mass))
 
     def statsmodels(self) -> Any:
+        """Raise ValueError: there is no counterpart."""
         raise ValueError("Huber's loss has no statsmodels GLM family; its counterpart is RLM with HuberT")
 
 
