@@ -12,7 +12,7 @@ from adfl_stats._arguments import in_interval
 from adfl_stats._types import Array
 from adfl_stats.losses.family import Family, composed
 
-__all__ = ["Huber", "HuberLoss"]
+__all__ = ["Huber"]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,274 @@
+"""Inference about coefficients: covariances, tests, intervals, predictions."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from adfl_stats._arguments import in_interval
+from adfl_stats.inference.covariance import Inference
+from adfl_stats.inference.estimates import Estimates
+from adfl_stats.inference.prediction import NewRows, Prediction, design_for
+from adfl_stats.inference.record import FitRecord
+from adfl_stats.trust import detectable_shift
+
+if TYPE_CHECKING:
+    from statsmodels.stats.contrast import ContrastResults
+
+    from adfl_stats.inference.contrasts import Hypotheses
+
+__all__ = ["CoefficientInference"]
+
+
+class CoefficientInference(Estimates):
+    """What `Results` says about coefficients beyond their estimates."""
+
+    record: FitRecord
+
+    @property
+    def cov_type(self) -> str:
+        """The covariance that `bse`, `pvalues`, `conf_int()`, `summary()`, ... use unless another is named."""
+        return self.record.cov_type
+
+    @property
+    def use_t(self) -> bool:
+        """Whether `pvalues`, `conf_int()` and `summary()` use t and not the normal distribution."""
+        return Inference.of(self.record, None).use_t
+
+    def cov_params(self, cov_type: str | None = None) -> pd.DataFrame:
+        """Return the covariance matrix of the estimate.
+
+        With v_m the clients' total weights, H the weighted curvature M^-1 sum v_m H_m and B the
+        variance of the weighted gradient, it is H^-1 B H^-1.
+
+        Parameters
+        ----------
+        cov_type : {"sandwich", "nonrobust", "CR1", "CR2", "CR3"}, optional
+            `cov_type` if not given. B from the rows' scores ("sandwich", also "HC0": statsmodels' when all
+            clients have equal weight), from the information and the dispersion ("nonrobust"), or from the
+            clients' scores, for rows that depend on one another within a client and for clients whose
+            parameters vary: "CR1" (also "cluster") with statsmodels' correction M / (M - 1) (N - 1) / (N - P),
+            where M and N count the clients that carry weight and their rows; "CR2", unbiased if the
+            model holds, with few and unequal clients too (Bell & McCaffrey 2002; Pustejovsky & Tipton
+            2018); "CR3", the jackknife over clients, which is conservative.
+
+        Returns
+        -------
+        DataFrame
+            P x P. NaN for methods that screen what clients receive (medians, clipping, ...), which solve no such
+            equation; with CR2 and CR3 also for a coefficient that one client alone identifies.
+        """
+        found = Inference.of(self.record, cov_type).covariance()
+        return pd.DataFrame(found, index=self.record.names, columns=self.record.names)
+
+    @cached_property
+    def bse(self) -> pd.Series:
+        """Standard errors, by `cov_type`."""
+        return self.standard_errors()
+
+    def standard_errors(self, cov_type: str | None = None) -> pd.Series:
+        """Return the standard errors of a given kind.
+
+        Parameters
+        ----------
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+
+        Returns
+        -------
+        Series
+            One per coefficient.
+        """
+        return self._series(np.sqrt(np.diag(Inference.of(self.record, cov_type).covariance())))
+
+    @cached_property
+    def tvalues(self) -> pd.Series:
+        """Estimates over their standard errors: z or t statistics, see `use_t`."""
+        return self.params / self.bse
+
+    @property
+    def zvalues(self) -> pd.Series:
+        """The same as `tvalues`."""
+        return self.tvalues
+
+    @cached_property
+    def pvalues(self) -> pd.Series:
+        """Two-sided p-values of zero coefficients, by `cov_type`."""
+        return self._series(Inference.of(self.record, None).p_values(self.tvalues.to_numpy()))
+
+    def degrees_of_freedom(self, cov_type: str | None = None) -> pd.Series:
+        """Return the degrees of freedom of the coefficients' t tests; infinite where these are z tests.
+
+        Parameters
+        ----------
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+
+        Returns
+        -------
+        Series
+            CR1 has M - 1, M counting the clients that carry weight. CR2 has Satterthwaite's, which are few where few
+            clients determine a coefficient; CR3 has those of CR2.
+        """
+        return self._series(Inference.of(self.record, cov_type).df(np.eye(len(self.record.names))))
+
+    def conf_int(
+        self, alpha: float = 0.05, cov_type: str | None = None, *, contamination: float | None = None
+    ) -> pd.DataFrame:
+        """Return confidence limits at level 1 - alpha; columns 0 and 1 as in statsmodels.
+
+        Parameters
+        ----------
+        alpha : float
+            One minus the level.
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+        contamination : float, optional
+            A share of the clients. Limits then allow for the bias that so many clients, shifted together by too little
+            to be seen, could leave in the coefficient; see `detection_limit`.
+
+        Returns
+        -------
+        DataFrame
+            Lower and upper limits of every coefficient.
+        """
+        in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
+        se = self.standard_errors(cov_type)
+        reach = Inference.of(self.record, cov_type).reach(alpha, np.eye(len(se))) * se
+        if contamination is not None:
+            reach = reach + self.detection_limit(contamination)["bias"]
+        return pd.DataFrame({0: self.params - reach, 1: self.params + reach})
+
+    def detection_limit(self, share: float = 0.2) -> pd.DataFrame:
+        """Return the bias that a coherent minority could leave undetected.
+
+        The shift is an expectation for clients of equal size (ours; no result of the paper).
+
+        Parameters
+        ----------
+        share : float
+            Share of the clients that are shifted.
+
+        Returns
+        -------
+        DataFrame
+            One row per coefficient. shift : from how many standard deviations of a client on (sampling and spread
+            together) a share of the clients that is moved together is found on average; bias : how far a shift just
+            below that, in this coefficient alone, would move the estimate; bias / se : the same in standard errors.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=40, n=60, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(40, 5)).fit()
+        >>> bool((res.detection_limit(0.2)["shift"] > 2.0).all())
+        True
+        """
+        in_interval(share, "share", 0.0, 0.5, open_low=True, open_high=True)
+        clients, errors = self.record.clients, self.record.effects.errors
+        normal = clients.probabilities[:, 0] > 0.5
+        known = normal & np.isfinite(errors).all(axis=1)
+        sampling = np.median(errors[known], axis=0) if known.any() else np.full(len(clients.spread), np.nan)
+        sd = np.sqrt(np.square(sampling) + np.diag(clients.spread))
+        shift = detectable_shift(len(normal), len(sd), share)
+        table = pd.DataFrame({"shift": shift, "bias": share * shift * sd}, index=self.params.index)
+        return table.assign(**{"bias / se": table["bias"] / self.bse})
+
+    def t_test(self, r_matrix: Hypotheses, cov_type: str | None = None) -> ContrastResults:
+        """Test linear hypotheses one by one, as statsmodels does.
+
+        Parameters
+        ----------
+        r_matrix : str, array or tuple
+            The hypotheses as in statsmodels: ``"x1 = x2"``, a matrix of contrasts, or a pair (matrix, values).
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+
+        Returns
+        -------
+        ContrastResults
+            As in statsmodels.
+        """
+        from adfl_stats.inference.contrasts import t_test
+
+        return t_test(self.params, Inference.of(self.record, cov_type), r_matrix)
+
+    def wald_test(self, r_matrix: Hypotheses, cov_type: str | None = None) -> ContrastResults:
+        """Test q linear hypotheses together, as statsmodels does.
+
+        By a chi-square statistic where rows are the units. Where clients are, by F: with q and M - 1 degrees of freedom
+        for CR1, as in statsmodels; for CR2 and CR3 by the approximate Hotelling test of Pustejovsky & Tipton (2018),
+        which for one hypothesis is the t test. These need more than q clients.
+
+        Parameters
+        ----------
+        r_matrix : str, array or tuple
+            The hypotheses, as in `t_test`.
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+
+        Returns
+        -------
+        ContrastResults
+            As in statsmodels.
+        """
+        from adfl_stats.inference.contrasts import wald_test
+
+        return wald_test(self.params, Inference.of(self.record, cov_type), r_matrix)
+
+    def predict(
+        self, X: NewRows, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+    ) -> pd.Series | pd.DataFrame:
+        """Return the mean response at new rows.
+
+        Parameters
+        ----------
+        X : DataFrame or array
+            A frame with the formula's variables or the model's columns, or a design matrix.
+        offset, exposure : array, optional
+            As in the data.
+
+        Returns
+        -------
+        Series or DataFrame
+            One mean a row; for the multinomial a column of probabilities per class.
+        """
+        return self.get_prediction(X, offset=offset, exposure=exposure).predicted_mean
+
+    def get_prediction(
+        self,
+        X: NewRows,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        cov_type: str | None = None,
+    ) -> Prediction:
+        """Return predictions with standard errors and intervals.
+
+        Parameters
+        ----------
+        X : DataFrame or array
+            As in `predict`.
+        offset, exposure : array, optional
+            As in the data.
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+
+        Returns
+        -------
+        Prediction
+            Its ``summary_frame(alpha)`` has means and intervals.
+        """
+        design, index = design_for(X, self.record.columns, self.record.spec)
+        return Prediction.at(
+            design,
+            index,
+            Inference.of(self.record, cov_type),
+            offset=offset,
+            exposure=exposure,
+        )

@@ -1,0 +1,7 @@
+"""Plots; each takes `ax`, draws there or on a new figure, and returns the axes."""
+
+from adfl_stats.report.plots.client_plots import clients, heterogeneity, screening
+from adfl_stats.report.plots.convergence_plots import lambda_path, rates, trace
+from adfl_stats.report.plots.network_plots import network, spectrum
+
+__all__ = ["clients", "heterogeneity", "lambda_path", "network", "rates", "screening", "spectrum", "trace"]

@@ -1,0 +1,152 @@
+"""Plots of how a fit went: trace of the runs, lambdas tried, rates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from adfl_stats.report.plots._axes import DOUBTED, QUIET, TRUSTED, axes_for, without_frame
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from adfl_stats.inference.results import Results
+    from adfl_stats.theory.rates import Rates
+
+__all__ = ["lambda_path", "rates", "trace"]
+
+
+def trace(res: Results, ax: Axes | None = None) -> Axes:
+    """Plot how far clients move in a round, and how far apart they are, over all rounds of the fit.
+
+    Where the limit was solved for there are no rounds: the axis counts the solver's passes over the data, and a move is
+    that of an iteration.
+
+    Parameters
+    ----------
+    res : Results
+        A fit.
+    ax : matplotlib axes, optional
+        Where to draw; a new figure if not given.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+    >>> ad.plots.trace(model.fit(ad.DFL(), step=0.1, rounds=50)).get_xlabel()
+    'round'
+    """
+    ax = axes_for(ax)
+    table = res.trace
+    lengths = table.groupby("run")["round"].max()
+    begin = lengths.cumsum().shift(fill_value=0)
+    at = table["round"] + table["run"].map(begin)
+    step, axis = (
+        ("a round", "round") if res.solver == "rounds" else ("an iteration", "pass of the solver over the data")
+    )
+    ax.plot(at, table["moved"], color=TRUSTED, lw=1.2, label=f"longest move of a client in {step}")
+    ax.plot(at, table["consensus"], color=DOUBTED, lw=1.2, label="spread of the clients")
+    for edge in begin.iloc[1:]:
+        ax.axvline(edge, color=QUIET, lw=0.8, ls=":")
+    ax.set(xlabel=axis, yscale="log")
+    ax.legend(frameon=False)
+    return without_frame(ax)
+
+
+def lambda_path(res: Results, ax: Axes | None = None) -> Axes:
+    """Plot the cross-validation score of each lambda, and how many clients it trusts.
+
+    Parameters
+    ----------
+    res : Results
+        A fit by ``ADFL(lam="cv")``, or by several lambdas.
+    ax : matplotlib axes, optional
+        Where to draw; a new figure if not given.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+    >>> ax = ad.plots.lambda_path(model.fit(ad.ADFL(lam=[1.0, 4.0]), step=0.1, rounds=50))
+    >>> ax.get_xlabel()
+    'lambda'
+    """
+    table = res.lambda_path
+    if table is None:
+        raise ValueError("res has no lambda_path: its lambda was given; fit with ADFL(lam='cv') or several lam")
+    ax = axes_for(ax)
+    at = np.arange(len(table))
+    ax.plot(at, table["score"], "o-", color=TRUSTED, lw=1.2, label="held-out loss, better half of the clients")
+    best = int(np.argmax(table["chosen"]))
+    ax.plot(best, table["score"][best], "o", ms=10, mfc="none", color=DOUBTED, label="chosen")
+    ax.set_xticks(at, [f"{lam:.3g}" for lam in table["lam"]])
+    ax.set_xlabel("lambda")
+    ax.set_ylabel("score")
+    other = ax.twinx()
+    other.plot(at, table["trusted"], ":", color=QUIET, lw=1.2)
+    other.set_ylabel("trusted clients (dotted)", color=QUIET)
+    ax.legend(frameon=False, loc="best")
+    return ax
+
+
+def rates(rates: Rates, ax: Axes | None = None) -> Axes:
+    """Draw the clients' distance from their limit by round, beside the exact and fitted factors and the paper's bound.
+
+    The lines of the factors end where the distances end; they agree with them once faster modes have decayed. The
+    factor fitted to the fit's own trace is drawn where it was seen at the same step. The bound starts where the
+    distances start, and its constant is open.
+
+    Parameters
+    ----------
+    rates : Rates
+        What ``model.rates(res)`` returned.
+    ax : matplotlib axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+    >>> ad.plots.rates(model.rates(model.fit(ad.DFL(), step=0.1, rounds=50))).get_xlabel()
+    'round'
+    """
+    ax = axes_for(ax)
+    at, distance = rates.distances["round"].to_numpy(), rates.distances["distance"].to_numpy()
+    ax.plot(at, distance, color=TRUSTED, lw=1.8, label="distance from the limit")
+    # Where rounding has not yet taken over.
+    seen = np.flatnonzero(distance > 1e-12 * distance[0])
+    last = int(seen[-1]) if seen.size else 0
+    factors = [("exact", rates.exact, "black", "--")]
+    if rates.fitted_step == rates.step:
+        factors.append(("fitted", rates.fitted, "#2e8b57", "-."))
+    for name, factor, colour, style in factors:
+        if np.isfinite(factor):
+            back = distance[last] * factor ** (at - at[last])
+            ax.plot(at, back, color=colour, lw=1.0, ls=style, label=f"{name} factor {factor:.5g}")
+    bound = distance[0] * rates.bound**at
+    ax.plot(at, bound, color=DOUBTED, lw=1.0, label=f"{rates.place}: {rates.bound:.5g}")
+    ax.set(xlabel="round", ylabel="root mean square distance", yscale="log")
+    ax.legend(frameon=False)
+    return without_frame(ax)

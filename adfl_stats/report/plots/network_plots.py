@@ -1,0 +1,187 @@
+"""Plots of a network: who listens to whom, eigenvalues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from adfl_stats._types import Array
+from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule, one_network
+from adfl_stats.report.plots._axes import DOUBTED, QUIET, TRUSTED, axes_for, without_frame
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+__all__ = ["network", "spectrum"]
+
+MOST_DRAWN, MOST_NAMED, MOST_EIGENVALUES = 500, 40, 1000
+
+
+def network(net: Network, ax: Axes | None = None) -> Axes:
+    """Draw who listens to whom, with the clients coloured by their influence.
+
+    Edges that go both ways are lines; those that go one way taper from the sender to the receiver. Circles
+    are drawn as such, and everything else if networkx is not there; other networks have a spring layout.
+    Colour is influence over its mean; hollow red marks clients with influence zero.
+
+    Parameters
+    ----------
+    net : Network
+        Of at most 500 clients.
+    ax : matplotlib axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> ad.plots.network(ad.networks.directed_circle(10, 3)).get_title()
+    '10 clients, 30 edges; the broad end sends'
+    """
+    _demand_network(net, MOST_DRAWN, "a drawing shows", "Use check_network(net), or draw a part of it")
+    ax = axes_for(ax, (7.0, 5.5))
+    from matplotlib.collections import LineCollection
+
+    M = net.n_clients
+    place, on_circle = _layout(net)
+    receiver = np.repeat(np.arange(M), np.diff(net.indptr))
+    pairs = np.column_stack([net.indices, receiver])[net.indices != receiver]
+    mutual = np.isin(pairs[:, 0] * M + pairs[:, 1], pairs[:, 1] * M + pairs[:, 0])
+    # Many edges are drawn more transparent: at 100 clients and 1000 edges each should still be visible.
+    ink = float(np.clip(6.0 / np.sqrt(max(len(pairs), 1)), 0.08, 0.6))
+    for chosen, first, last in ((mutual, 0.9, 0.9), (~mutual, 2.4, 0.3)):
+        pieces = _curves(place[pairs[chosen]], on_circle, tapered=first > last)
+        widths = np.tile(np.linspace(first, last, pieces.shape[1]), len(pieces))
+        lines = LineCollection(list(pieces.reshape(-1, 2, 2)), colors=QUIET, alpha=ink, linewidths=widths, zorder=1)
+        ax.add_collection(lines)
+    _draw_clients(ax, net, place)
+    ax.set_aspect("equal")
+    ax.margins(0.08)
+    ax.set_axis_off()
+    one_way = "" if mutual.all() else "; the broad end sends"
+    ax.set_title(f"{M} clients, {net.n_edges} edges{one_way}", fontsize="medium")
+    return ax
+
+
+def spectrum(net: Network, ax: Axes | None = None) -> Axes:
+    """Draw the eigenvalues of W in the unit circle, and the circle that all but one 1 lie in.
+
+    Parameters
+    ----------
+    net : Network
+        Of at most 1000 clients.
+    ax : matplotlib axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> ad.plots.spectrum(ad.networks.directed_circle(10, 3)).get_xlabel()
+    'real part'
+    """
+    instead = "Use net.second_eigenvalue, or check_network(net)"
+    _demand_network(net, MOST_EIGENVALUES, "all eigenvalues are drawn for", instead)
+    ax = axes_for(ax, (5.5, 5.5))
+    from matplotlib.patches import Circle
+
+    values = np.linalg.eigvals(net.W.toarray())
+    first = int(np.argmin(np.abs(values - 1.0)))
+    second = net.second_eigenvalue
+    ax.axhline(0, color=QUIET, lw=0.5, zorder=0)
+    ax.axvline(0, color=QUIET, lw=0.5, zorder=0)
+    ax.add_patch(Circle((0, 0), 1.0, fill=False, color=QUIET, lw=1.0))
+    ax.add_patch(Circle((0, 0), second, facecolor=TRUSTED, alpha=0.08, lw=0))
+    ax.add_patch(Circle((0, 0), second, fill=False, color=TRUSTED, lw=1.0, ls="--"))
+    others = np.delete(values, first)
+    ax.scatter(others.real, others.imag, s=14, color=TRUSTED, alpha=0.75, lw=0, zorder=3)
+    ax.scatter([1.0], [0.0], s=34, color=DOUBTED, zorder=4)
+    ax.set(xlim=(-1.12, 1.12), ylim=(-1.12, 1.12), aspect="equal", xlabel="real part", ylabel="imaginary part")
+    words = f"second modulus {second:.4g} (dashed), gap {1.0 - second:.3g}; red: 1, consensus"
+    ax.set_title(f"Eigenvalues of W\n{words}", fontsize="medium")
+    return without_frame(ax)
+
+
+def _demand_network(net: Network, most: int, shown: str, instead: str) -> None:
+    if isinstance(net, NetworkSchedule):
+        one_network(net, "a plot of the network")
+    if not isinstance(net, Network):
+        raise TypeError(
+            f"net is a {type(net).__name__}; wanted is a Network. Make one by Network.from_adjacency or from_networkx"
+        )
+    if net.n_clients > most:
+        raise ValueError(f"net has {net.n_clients} clients; {shown} at most {most}. {instead}")
+
+
+def _layout(net: Network) -> tuple[Array, bool]:
+    """Return places in the plane, and whether they are a circle: for circles and without networkx; else springs."""
+    angle = np.pi / 2 - 2.0 * np.pi * np.arange(net.n_clients) / net.n_clients
+    circle = np.column_stack([np.cos(angle), np.sin(angle)])
+    if net.circulant_moduli is not None:
+        return circle, True
+    try:
+        import networkx
+    except ImportError:
+        return circle, True
+    graph = networkx.Graph(net.to_networkx().to_undirected().edges)
+    graph.add_nodes_from(net.labels)
+    found = networkx.spring_layout(graph, seed=1, iterations=200, k=1.8 / np.sqrt(net.n_clients))
+    return np.array([found[name] for name in net.labels]), False
+
+
+def _curves(ends: Array, bent: bool, tapered: bool) -> Array:
+    """Return for each edge its pieces, (edges, pieces, 2 ends, 2): more than one where it bends or tapers."""
+    many = int(np.clip(60_000 // max(len(ends), 1), 3, 16)) if bent or tapered else 1
+    t = np.linspace(0.0, 1.0, many + 1)[None, :, None]
+    begin, end = ends[:, 0][:, None], ends[:, 1][:, None]
+    middle = (begin + end) / 2
+    if bent:
+        # Neighbours on a circle are joined along its rim, where nothing can be seen: pull edges inwards.
+        apart = np.linalg.norm(ends[:, 1] - ends[:, 0], axis=1)[:, None, None]
+        middle = middle * np.maximum(0.0, 1.0 - 0.9 * np.sqrt(apart))
+    points = (1 - t) ** 2 * begin + 2 * t * (1 - t) * middle + t**2 * end
+    return np.stack([points[:, :-1], points[:, 1:]], axis=2)
+
+
+def _draw_clients(ax: Axes, net: Network, place: Array) -> None:
+    from matplotlib.colors import TwoSlopeNorm
+
+    M = net.n_clients
+    share = net.influence.to_numpy() * M
+    heard = share > 0
+    size = float(np.clip(6000.0 / M, 12.0, 260.0))
+    even = np.ptp(share) < 1e-8
+    colours: dict[str, Any] = {"color": TRUSTED}
+    if not even:
+        # Half and twice the mean at least, so that small differences look small.
+        scale = TwoSlopeNorm(1.0, vmin=min(0.5, float(share[heard].min())), vmax=max(2.0, float(share.max())))
+        colours = {"c": share[heard], "cmap": "viridis", "norm": scale}
+    x, y = place[:, 0], place[:, 1]
+    drawn = ax.scatter(x[heard], y[heard], s=size, edgecolors="white", linewidths=0.7, zorder=3, **colours)
+    if not heard.all():
+        ax.scatter(
+            x[~heard], y[~heard], s=size, facecolors="white", edgecolors=DOUBTED, linewidths=1.3, zorder=3,
+            label=f"influence 0 ({int((~heard).sum())})",
+        )  # fmt: skip
+        # Below the drawing: inside, a client may stand anywhere.
+        ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), fontsize="small")
+    if even:
+        ax.text(0.5, -0.01, "all clients count the same", transform=ax.transAxes, ha="center", va="top", color=QUIET)
+    else:
+        bar = ax.figure.colorbar(drawn, ax=ax, shrink=0.7, pad=0.02, label="influence / mean")
+        bar.outline.set_visible(False)
+    if M <= MOST_NAMED:
+        for k, name in enumerate(net.labels):
+            ax.annotate(str(name), (x[k], y[k]), xytext=(0, 0.55 * np.sqrt(size) + 1), textcoords="offset points",
+                        ha="center", va="bottom", fontsize="x-small", zorder=4)  # fmt: skip
