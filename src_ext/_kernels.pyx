@@ -13,6 +13,8 @@ matrix products. Every client's new row is computed by one thread in a fixed ord
 the number of threads never changes a bit.
 """
 
+import os
+
 from cython.parallel cimport prange, threadid
 from libc.float cimport DBL_MAX
 from libc.math cimport sqrt
@@ -61,8 +63,28 @@ cdef extern from *:
     #else
     #define ADFL_HAS_OPENMP 0
     #endif
+    #include <time.h>
+    static double adfl_now(void) {
+        struct timespec now;
+        timespec_get(&now, TIME_UTC);
+        return (double) now.tv_sec + 1e-9 * (double) now.tv_nsec;
+    }
+    static int adfl_flag(const int *flag) {
+        int value;
+        #pragma omp atomic read
+        value = *flag;
+        return value;
+    }
+    static void adfl_raise_flag(int *flag) {
+        #pragma omp atomic write
+        *flag = 1;
+    }
     """
     int ADFL_HAS_OPENMP
+    int adfl_check_signals "PyErr_CheckSignals" ()
+    double adfl_now() nogil
+    int adfl_flag(const int *) nogil
+    void adfl_raise_flag(int *) nogil
 
 HAS_OPENMP = bool(ADFL_HAS_OPENMP)
 
@@ -72,6 +94,20 @@ cdef const adfl_ops *ops = adfl_pick(0)
 cdef Py_ssize_t BLOCK_BYTES = 22528
 # Below this many multiply-adds a parallel region costs more than it saves.
 cdef double THREAD_WORK = 400000.0
+# Multiply-adds (some 30 microseconds) between looks at the clock, and seconds between looks at Python's signals.
+cdef double CLOCK_WORK = 100000.0
+cdef double PATIENCE = 0.1
+# The threads of a team do not survive a fork, and libgomp would wait for them for ever.
+cdef bint forked = False
+
+
+def _after_fork():
+    global forked
+    forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def instruction_set(int lanes=-1):
@@ -84,6 +120,48 @@ def instruction_set(int lanes=-1):
             raise ValueError(f"lanes={lanes}: this processor or build has no such instruction set")
         ops = chosen
     return ops.name.decode()
+
+
+cdef struct Watch:
+    # When signals were last looked at, whether one has ended the call, and after how many clients and rounds, less one
+    # (powers of two less one), the clock is looked at.
+    double looked
+    int stopped
+    Py_ssize_t clients, rounds
+
+
+cdef Py_ssize_t between_looks(double work) noexcept nogil:
+    cdef Py_ssize_t count = 1
+    while count < 65536 and 2 * count * work <= CLOCK_WORK:
+        count *= 2
+    return count - 1
+
+
+cdef Watch watch(double work, Py_ssize_t clients) noexcept nogil:
+    """Return the watch over rounds of so many multiply-adds."""
+    cdef Watch found
+    found.looked, found.stopped = adfl_now(), 0
+    found.clients, found.rounds = between_looks(work / clients), between_looks(work)
+    return found
+
+
+cdef void look(Watch *watch) noexcept nogil:
+    """Let Python handle a signal such as Ctrl-C, in the thread that called the kernel; its exception stays set."""
+    cdef double now = adfl_now()
+    if 0.0 <= now - watch.looked < PATIENCE:
+        return
+    watch.looked = now
+    if pending_exception():
+        adfl_raise_flag(&watch.stopped)
+
+
+cdef bint pending_exception() noexcept with gil:
+    return adfl_check_signals() != 0
+
+
+cdef int ended(Watch *watch) except -1:
+    """Raise the exception that a signal's handler has raised."""
+    return -1 if watch.stopped else 0
 
 
 cdef inline Py_ssize_t eights(Py_ssize_t count) noexcept nogil:
@@ -170,8 +248,8 @@ cdef class Mixing:
         for m in range(self.n_clients):
             self.widest = max(self.widest, indptr[m + 1] - indptr[m])
         for k in range(indices.shape[0]):
-            if indices[k] < 0:
-                raise IndexError(f"indices[{k}] is {indices[k]}; rows are counted from 0")
+            if not 0 <= indices[k] < 2**62:
+                raise IndexError(f"indices[{k}] is {indices[k]}; rows are counted from 0, up to 2**62 - 1")
             self.n_senders = max(self.n_senders, indices[k] + 1)
         self.build_networks()
 
@@ -221,6 +299,14 @@ cdef class Mixing:
                 bad = &self.bad[first]
             ops.screen(&self.rule, theta, runs, run, &self.indices[first], &self.weights[first], bad, count, out,
                        work)
+
+    cdef double cost(self, Py_ssize_t size) noexcept nogil:
+        """About how many multiply-adds a client's combination of states takes."""
+        cdef double each = 2.0 * self.widest * size
+        if self.rule.kind == ADFL_MEAN:
+            return each
+        # Distances between all pairs, or as many steps as `count` says; sorting networks compare less.
+        return each * (self.widest + self.rule.count)
 
     cdef bint looks_at_rows(self) noexcept nogil:
         """Whether the rule needs a run's parameters together, and not just one coordinate at a time."""
@@ -311,8 +397,10 @@ cdef class RowLoss(Loss):
                   const double[::1] row_weights=None, const double[:, ::1] metric=None,
                   const double[::1] ridge=None):
         cdef Py_ssize_t n = X.shape[0], p = X.shape[1]
-        if p < 1 or outputs < 1:
-            raise ValueError(f"X has {p} columns and outputs={outputs}; wanted is one of each, or more")
+        if p < 1 or not 1 <= outputs < 2**31:
+            raise ValueError(
+                f"X has {p} columns and outputs={outputs}; wanted is one of each, or more, and less than 2**31 outputs"
+            )
         if not ADFL_GAUSSIAN <= family <= ADFL_TWEEDIE:
             raise ValueError(f"family={family}: the codes of families are {ADFL_GAUSSIAN} to {ADFL_TWEEDIE}")
         check_bounds("offsets", offsets, n, "rows of X")
@@ -461,7 +549,7 @@ cdef void unpack(const double *state, Layout shape, double[:, :, ::1] out) noexc
 
 
 cdef int useful_threads(int wanted, Py_ssize_t clients, double work) noexcept nogil:
-    return 1 if work < THREAD_WORK else <int> max(1, min(wanted, clients))
+    return 1 if forked or work < THREAD_WORK else <int> max(1, min(wanted, clients))
 
 
 cdef int check_state(str name, const double[:, :, ::1] state, Py_ssize_t clients, Py_ssize_t runs,
@@ -499,9 +587,14 @@ def combine(Mixing mixing not None, const double[:, :, ::1] theta not None, doub
     if theta.shape[1] * theta.shape[2] == 0:
         return
     cdef double *work = allocate(mixing.work())
+    cdef double cost = mixing.cost(theta.shape[1] * theta.shape[2])
+    cdef Watch signals = watch(cost * mixing.n_clients, mixing.n_clients)
     try:
         for m in range(mixing.n_clients):
             mixing.row(m, &theta[0, 0, 0], theta.shape[1], theta.shape[2], &out[m, 0, 0], work)
+            if m & signals.clients == 0:
+                look(&signals)
+                ended(&signals)
     finally:
         release(work)
 
@@ -516,6 +609,7 @@ def gradient(Loss loss not None, const double[:, :, ::1] theta not None, double[
     cdef Layout shape = layout_of(loss, theta.shape[1])
     cdef Py_ssize_t size = shape.size, each = eights(loss.work(shape))
     cdef int team = useful_threads(threads, M, loss.flops * theta.shape[1])
+    cdef Watch signals = watch(loss.flops * theta.shape[1], M)
     cdef double *at = NULL
     cdef double *result = NULL
     cdef double *work = NULL
@@ -525,8 +619,13 @@ def gradient(Loss loss not None, const double[:, :, ::1] theta not None, double[
         with nogil:
             pack(theta, shape, at)
             for m in prange(M, num_threads=team, schedule="dynamic", chunksize=4):
-                loss.gradient_at(m, at + m * size, shape, result + m * size, work + threadid() * each)
-            unpack(result, shape, out)
+                if not adfl_flag(&signals.stopped):
+                    loss.gradient_at(m, at + m * size, shape, result + m * size, work + threadid() * each)
+                    if m & signals.clients == 0 and threadid() == 0:
+                        look(&signals)
+            if not signals.stopped:
+                unpack(result, shape, out)
+        ended(&signals)
     finally:
         release(at)
         release(result)
@@ -581,6 +680,8 @@ cdef Py_ssize_t run_rounds(Mixing mixing, Loss loss, const double[:, :, ::1] the
     cdef Py_ssize_t size = shape.size
     cdef Py_ssize_t each = eights(2 * size + 2 * eights(shape.cols) + max(mixing.state_work(shape), loss.work(shape)))
     cdef int team = useful_threads(threads, M, loss.flops * R)
+    cdef Watch signals = watch(loss.flops * R + M * mixing.cost(size), M)
+    cdef bint due
     cdef double *now = NULL
     cdef double *then = NULL
     cdef double *moves = NULL
@@ -595,8 +696,14 @@ cdef Py_ssize_t run_rounds(Mixing mixing, Loss loss, const double[:, :, ::1] the
         with nogil:
             pack(theta, shape, now)
             for t in range(n_rounds):
+                due = t & signals.rounds == 0
                 for m in prange(M, num_threads=team, schedule="dynamic", chunksize=4):
-                    one_client(mixing, loss, shape, now, then, steps, moves, m, work + threadid() * each)
+                    if not adfl_flag(&signals.stopped):
+                        one_client(mixing, loss, shape, now, then, steps, moves, m, work + threadid() * each)
+                        if due and m & signals.clients == 0 and threadid() == 0:
+                            look(&signals)
+                if signals.stopped:
+                    break
                 swap = now
                 now = then
                 then = swap
@@ -611,7 +718,9 @@ cdef Py_ssize_t run_rounds(Mixing mixing, Loss loss, const double[:, :, ::1] the
                     fine = fine and moved[t, r] <= bound and moved[t, r] <= DBL_MAX
                 if not fine:
                     break
-            unpack(now, shape, out)
+            if not signals.stopped:
+                unpack(now, shape, out)
+        ended(&signals)
     finally:
         release(now)
         release(then)

@@ -61,6 +61,8 @@ BAD_MIXINGS = {
     "few weights": (circle(weights=np.ones(9)), ValueError, r"weights.shape\[0\] is 9, wanted is 10"),
     "few marks": (circle(bad=np.zeros(9, np.uint8)), ValueError, r"bad.shape\[0\] is 9"),
     "negative": (circle(indices=ints(-1, *range(9))), IndexError, r"indices\[0\] is -1"),
+    # One more than this is negative.
+    "largest": (circle(indices=ints(2**63 - 1, *range(9))), IndexError, r"indices\[0\] is 9223372036854775807"),
     "rule": (circle(rule=12), ValueError, "rule=12: the codes of rules are 0 to 11"),
     "negative rule": (circle(rule=-1), ValueError, "rule=-1"),
     "known without marks": (circle(rule=8), ValueError, "give them as `bad`"),
@@ -86,6 +88,8 @@ BAD_ROWS = {
     "wide metric": (rows(metric=np.ones((3, 2))), ValueError, r"metric.shape\[1\] is 2"),
     "no columns": (rows(X=np.ones((20, 0))), ValueError, "X has 0 columns"),
     "no outputs": (rows(outputs=0), ValueError, "outputs=0"),
+    # Four columns times so many outputs would be no parameters.
+    "outputs": (rows(outputs=2**62), ValueError, "less than 2\\*\\*31 outputs"),
     "family": (rows(family=-1), ValueError, "family=-1"),
     "single precision": (rows(X=np.ones((20, P), np.float32)), ValueError, "dtype mismatch"),
     "order": (rows(X=np.ones((20, P), order="F")), ValueError, "not C-contiguous"),
