@@ -26,7 +26,8 @@ from adfl_stats.losses.response import with_family
 from adfl_stats.methods import ADFL, Method, check_needs, checked_outcome
 from adfl_stats.methods.plans import check_method, plan_of
 from adfl_stats.network.matching import matched
-from adfl_stats.network.network import LEAST_INFLUENCE, Network
+from adfl_stats.network.measures import LEAST_INFLUENCE
+from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.advice import Advice, advisable, advise_on
 from adfl_stats.theory.rates import Rates, rates_of

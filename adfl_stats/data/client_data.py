@@ -6,7 +6,6 @@ import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Number
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from adfl_stats._arguments import finite_float64, one_of
 from adfl_stats._types import Array, Ints, Mask
+from adfl_stats.data.columns import (
+    check_alignment,
+    coded_response,
+    column_names,
+    linear_shift,
+    numbered_clients,
+    positive,
+)
 from adfl_stats.data.formula import columns_used, formula_response, parsed_formula, refuse_holes
 
 __all__ = ["ClientData"]
@@ -118,8 +125,8 @@ class ClientData:
         >>> ClientData.from_arrays(X, y, client=["a", "b", "a", "b"])
         ClientData(2 clients, 2 rows each, 2 columns)
         """
-        _check_alignment(X=X, y=y, client=client, offset=offset, exposure=exposure, weights=weights)
-        columns = list(names) if names is not None else _column_names(X)
+        check_alignment(X=X, y=y, client=client, offset=offset, exposure=exposure, weights=weights)
+        columns = list(names) if names is not None else column_names(X)
         matrix = finite_float64(X, "X", 2)
         n, p = matrix.shape
         if p == 0 or n == 0:
@@ -127,9 +134,9 @@ class ClientData:
         if len(columns) != p or len(set(columns)) != p:
             raise ValueError(f"names has {len(set(columns))} distinct entries for {p} columns of X")
         response, classes = coded_response(y)
-        codes, labels = _clients(client)
+        codes, labels = numbered_clients(client)
         shift = linear_shift(offset, exposure, n)
-        row_weights = None if weights is None else _positive(weights, "weights", n)
+        row_weights = None if weights is None else positive(weights, "weights", n)
         for name, part in (("y", response), ("client", codes)):
             if len(part) != n:
                 raise ValueError(f"{name} has {len(part)} entries, X has {n} rows; they must agree")
@@ -365,79 +372,6 @@ class ClientData:
         low, high = int(self.sizes.min()), int(self.sizes.max())
         rows = f"{low}" if low == high else f"{low} to {high}"
         return f"ClientData({self.n_clients} clients, {rows} rows each, {len(self.names)} columns)"
-
-
-def _check_alignment(**parts: Any) -> None:
-    """Refuse pandas objects whose rows are in different orders: positions would match the wrong ones."""
-    indexed = {name: part.index for name, part in parts.items() if isinstance(part, (pd.Series, pd.DataFrame))}
-    first, *others = indexed or ("",)
-    for name in others:
-        if not indexed[name].equals(indexed[first]):
-            raise ValueError(
-                f"{first} and {name} have different indexes; rows are matched by position, so bring them to one "
-                "index first (reindex), or pass plain arrays"
-            )
-
-
-def _column_names(X: Any) -> list[str]:
-    if isinstance(X, pd.DataFrame):
-        return [str(name) for name in X.columns]
-    if np.ndim(X) != 2:
-        raise ValueError(f"X must have 2 dimensions (rows, columns), got shape {np.shape(X)}")
-    return [f"x{k + 1}" for k in range(np.shape(X)[1])]
-
-
-def coded_response(y: Any) -> tuple[Array, tuple[Any, ...] | None]:
-    """Return y as float64, and its classes where it holds labels instead of numbers."""
-    values = y if isinstance(y, (pd.Series, pd.Categorical)) else np.asarray(y)
-    if values.ndim != 1:
-        raise ValueError(f"y must have one dimension, got shape {values.shape}")
-    if pd.api.types.is_bool_dtype(values.dtype):
-        values = np.asarray(values, dtype=np.float64)
-    if values.dtype == object and all(isinstance(value, Number) for value in values):
-        values = np.asarray(values, dtype=np.float64)
-    if not pd.api.types.is_numeric_dtype(values.dtype):
-        factor = pd.Categorical(values).remove_unused_categories()
-        if (factor.codes < 0).any():
-            raise ValueError("y has missing labels; remove these rows or pass missing='drop'")
-        return factor.codes.astype(np.float64), tuple(factor.categories)
-    return finite_float64(values, "y", 1), None
-
-
-def _clients(client: Any) -> tuple[Ints, pd.Index]:
-    """Number the clients by first appearance."""
-    if np.ndim(client) != 1:
-        raise ValueError(f"client must have one dimension, got shape {np.shape(client)}")
-    codes, labels = pd.factorize(client if isinstance(client, pd.Series) else np.asarray(client))
-    if (codes < 0).any():
-        raise ValueError(f"client has {int((codes < 0).sum())} missing labels; every row needs its client")
-    return codes.astype(np.int64, copy=False), pd.Index(labels)
-
-
-def linear_shift(offset: Any, exposure: Any, n: int) -> Array | None:
-    """Return offset plus log exposure for n rows, or None where neither is given."""
-    if offset is None and exposure is None:
-        return None
-    total = np.zeros(n)
-    if offset is not None:
-        total += _of_length(finite_float64(offset, "offset", 1), "offset", n)
-    if exposure is not None:
-        total += np.log(_positive(exposure, "exposure", n))
-    return total
-
-
-def _positive(value: Any, name: str, n: int) -> Array:
-    values = _of_length(finite_float64(value, name, 1), name, n)
-    if (values <= 0).any():
-        row = int(np.argmax(values <= 0))
-        raise ValueError(f"{name} must be positive; row {row} has {values[row]:g}")
-    return values
-
-
-def _of_length(values: Array, name: str, n: int) -> Array:
-    if len(values) != n:
-        raise ValueError(f"{name} has {len(values)} entries, X has {n} rows; they must agree")
-    return values
 
 
 def _changeable(array: Array) -> Array:

@@ -20,7 +20,7 @@ from numpy.lib.format import open_memmap
 
 from adfl_stats._arguments import float64_array, listing
 from adfl_stats._types import Array, Ints
-from adfl_stats.data.client_data import coded_response, linear_shift
+from adfl_stats.data.columns import coded_response, linear_shift
 from adfl_stats.data.formula import columns_used, formula_response, parsed_formula, refuse_holes
 
 __all__ = ["Conversion", "Request"]

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from adfl_stats.data.client_data import ClientData, coded_response
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.data.columns import coded_response
 from adfl_stats.data.conversion import Conversion, Request
 from adfl_stats.data.formula import formula_response, parsed_formula
 

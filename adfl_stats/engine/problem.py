@@ -19,7 +19,8 @@ from adfl_stats.engine.transport import LOCAL, Members, Transport, mean_over, on
 from adfl_stats.losses.evaluation import rounding_variance
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.objective import Objective
-from adfl_stats.network.network import LEAST_INFLUENCE, Network
+from adfl_stats.network.measures import LEAST_INFLUENCE
+from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 
 __all__ = ["ClientSteps", "Problem", "overflow_error"]

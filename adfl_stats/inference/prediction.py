@@ -14,7 +14,7 @@ from scipy import stats
 
 from adfl_stats._arguments import finite_float64, in_interval, listing
 from adfl_stats._types import Array
-from adfl_stats.data.client_data import linear_shift
+from adfl_stats.data.columns import linear_shift
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.record import FitRecord
 

@@ -19,7 +19,7 @@ from adfl_stats.network import structure
 from adfl_stats.network.products import Products
 
 if TYPE_CHECKING:
-    from adfl_stats.network.network import Network
+    from adfl_stats.network.measures import NetworkMeasures
 
 __all__ = ["Estimate", "arnoldi", "circulant_moduli", "growth", "lanczos", "second_modulus"]
 
@@ -231,7 +231,7 @@ def circulant_moduli(W: sparse.csr_array) -> Array | None:
 # ---------------------------------------------------------------------- the second eigenvalue of W
 
 
-def second_modulus(net: Network, dense_up_to: int = DENSE, rough: bool = False) -> Estimate:
+def second_modulus(net: NetworkMeasures, dense_up_to: int = DENSE, rough: bool = False) -> Estimate:
     """Return the largest modulus of the eigenvalues of W other than one eigenvalue 1; zero for one client.
 
     It is 1, exactly, if there are several closed groups or the only one is periodic. Otherwise W is block

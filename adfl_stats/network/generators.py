@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,18 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 
 from adfl_stats._arguments import in_interval, whole_number
-from adfl_stats._types import Ints
 from adfl_stats.errors import NetworkWarning
+from adfl_stats.network.draws import (
+    Edges,
+    Seed,
+    both_ways,
+    distinct,
+    generator,
+    plain_seed,
+    redrawn,
+    successes,
+    triangle,
+)
 from adfl_stats.network.dropout import dropout
 from adfl_stats.network.inputs import networkx_module
 from adfl_stats.network.network import Network
@@ -44,14 +54,8 @@ __all__ = [
     "stochastic_block",
 ]
 
-Seed = int | np.random.Generator | None
 Labels = Iterable[Hashable] | None
-# Receivers and senders of the directed edges.
-Edges = tuple[Ints, Ints]
 
-MOST_DRAWS = 1000
-# With more isolated clients than this expected, 1000 draws succeed with probability below 1000 e^-10 = 0.05.
-HOPELESS = 10.0
 LARGEST_COMPLETE = 5000
 
 
@@ -155,7 +159,7 @@ def central_client(M: int, labels: Labels = None) -> Network:
     """
     M = whole_number(M, "M", 2)
     others = np.arange(1, M)
-    return _network(M, _both_ways(np.zeros(M - 1, dtype=np.int64), others), labels)
+    return _network(M, both_ways(np.zeros(M - 1, dtype=np.int64), others), labels)
 
 
 def fixed_degree(M: int, D: int, seed: Seed = None, labels: Labels = None) -> Network:
@@ -189,9 +193,8 @@ def fixed_degree(M: int, D: int, seed: Seed = None, labels: Labels = None) -> Ne
     D = whole_number(D, "D", 1)
     if D > M - 1:
         raise ValueError(f"D is {D}; with M = {M} clients it can be at most M - 1 = {M - 1}")
-    rng = _generator(seed)
-    # Comparing costs D^2/2 per client, sorting keys some 10 M.
-    drawn = _distinct_by_comparing(rng, M, D) if D * D <= 16 * M else _distinct_by_sorting(rng, M, D)
+    rng = generator(seed)
+    drawn = distinct(rng, M, D)
     # Numbers 0, ..., M - 2 stand for the others: step over the client itself.
     sender = drawn + (drawn >= np.arange(M)[:, None])
     net = _network(M, (np.repeat(np.arange(M), D), sender.ravel()), labels)
@@ -236,16 +239,16 @@ def erdos_renyi(
     """
     M = whole_number(M, "M", 2)
     q = in_interval(q, "q", 0.0, 1.0)
-    rng = _generator(seed)
+    rng = generator(seed)
 
     def draw() -> Edges:
         if not directed:
-            return _both_ways(*_triangle(_successes(rng, M * (M - 1) // 2, q)))
-        receiver, sender = np.divmod(_successes(rng, M * (M - 1), q), M - 1)
+            return both_ways(*triangle(successes(rng, M * (M - 1) // 2, q)))
+        receiver, sender = np.divmod(successes(rng, M * (M - 1), q), M - 1)
         return receiver, sender + (sender >= receiver)
 
     enough = 1.0 - (0.5 / M) ** (1.0 / (M - 1))
-    edges = _redrawn(
+    edges = redrawn(
         M,
         draw,
         expected=M * (1.0 - q) ** (M - 1),
@@ -287,22 +290,22 @@ def stochastic_block(
     M = whole_number(int(blocks.sum()), "the sum of sizes", 2)
     p_in = in_interval(p_in, "p_in", 0.0, 1.0)
     p_out = in_interval(p_out, "p_out", 0.0, 1.0)
-    rng = _generator(seed)
+    rng = generator(seed)
     block = np.repeat(np.arange(len(blocks)), blocks)
     first = np.cumsum(blocks) - blocks
 
     def draw() -> Edges:
         # Across: all pairs with p_out, less those inside a block. Draws are independent, so this is exact.
-        low, high = _triangle(_successes(rng, M * (M - 1) // 2, p_out))
+        low, high = triangle(successes(rng, M * (M - 1) // 2, p_out))
         across = block[low] != block[high]
         parts = [(low[across], high[across])]
         for start, size in zip(first.tolist(), blocks.tolist(), strict=True):
-            low, high = _triangle(_successes(rng, size * (size - 1) // 2, p_in))
+            low, high = triangle(successes(rng, size * (size - 1) // 2, p_in))
             parts.append((low + start, high + start))
-        return _both_ways(np.concatenate([a for a, _ in parts]), np.concatenate([b for _, b in parts]))
+        return both_ways(np.concatenate([a for a, _ in parts]), np.concatenate([b for _, b in parts]))
 
     degree = float(blocks @ ((blocks - 1) * p_in + (M - blocks) * p_out)) / M
-    edges = _redrawn(
+    edges = redrawn(
         M,
         draw,
         expected=float(blocks @ ((1.0 - p_in) ** (blocks - 1) * (1.0 - p_out) ** (M - blocks))),
@@ -338,16 +341,16 @@ def random_geometric(M: int, radius: float, seed: Seed = None, labels: Labels = 
     """
     M = whole_number(M, "M", 2)
     radius = in_interval(radius, "radius", 0.0, math.sqrt(2.0), open_low=True)
-    rng = _generator(seed)
+    rng = generator(seed)
 
     def draw() -> Edges:
         pairs = cKDTree(rng.random((M, 2))).query_pairs(radius, output_type="ndarray").astype(np.int64)
-        return _both_ways(pairs[:, 0], pairs[:, 1])
+        return both_ways(pairs[:, 0], pairs[:, 1])
 
     # A disc around a client may reach over the border, so that even more are isolated than this.
     area = min(1.0, math.pi * radius**2)
     enough = math.sqrt(math.log(2.0 * M) / (math.pi * M))
-    edges = _redrawn(
+    edges = redrawn(
         M,
         draw,
         expected=M * (1.0 - area) ** (M - 1),
@@ -390,7 +393,7 @@ def small_world(M: int, k: int, beta: float, seed: Seed = None, labels: Labels =
     beta = in_interval(beta, "beta", 0.0, 1.0)
     if k % 2 or k > M - 1:
         raise ValueError(f"k is {k}; it must be even, half on each side, and below M = {M}")
-    graph = networkx_module().watts_strogatz_graph(M, k, beta, seed=_plain_seed(seed))
+    graph = networkx_module().watts_strogatz_graph(M, k, beta, seed=plain_seed(seed))
     return _warned_if_split(_of_graph(graph, labels))
 
 
@@ -424,7 +427,7 @@ def scale_free(M: int, m: int, seed: Seed = None, labels: Labels = None) -> Netw
     m = whole_number(m, "m", 1)
     if m > M - 1:
         raise ValueError(f"m is {m}; with M = {M} clients it can be at most M - 1 = {M - 1}")
-    return _of_graph(networkx_module().barabasi_albert_graph(M, m, seed=_plain_seed(seed)), labels)
+    return _of_graph(networkx_module().barabasi_albert_graph(M, m, seed=plain_seed(seed)), labels)
 
 
 # ---------------------------------------------------------------------- from edges to a network
@@ -440,10 +443,6 @@ def _of_graph(graph: Any, labels: Labels) -> Network:
     return Network.from_adjacency(networkx_module().to_scipy_sparse_array(graph, weight=None), labels)
 
 
-def _both_ways(one: Ints, other: Ints) -> Edges:
-    return np.concatenate([one, other]), np.concatenate([other, one])
-
-
 def _warned_if_split(net: Network) -> Network:
     """Return `net`, with a NetworkWarning if it is not strongly connected."""
     if not net.is_strongly_connected:
@@ -457,70 +456,3 @@ def _warned_if_split(net: Network) -> Network:
             stacklevel=3,
         )
     return net
-
-
-# ---------------------------------------------------------------------- drawing
-
-
-def _generator(seed: Seed) -> np.random.Generator:
-    if seed is None or isinstance(seed, np.random.Generator):
-        return np.random.default_rng(seed)
-    return np.random.default_rng(whole_number(seed, "seed", 0))
-
-
-def _plain_seed(seed: Seed) -> int:
-    """Return a whole number for networkx, whose older versions do not take a Generator."""
-    return int(_generator(seed).integers(2**31))
-
-
-def _redrawn(M: int, draw: Callable[[], Edges], expected: float, trouble: str, advice: str) -> Edges:
-    """Draw until every client has an in-neighbour; refuse at once where too many isolated ones are expected."""
-    if expected > HOPELESS:
-        raise ValueError(f"{trouble}: about {expected:.3g} clients would be isolated in each draw; {advice}")
-    for _ in range(MOST_DRAWS):
-        edges = draw()
-        if np.bincount(edges[0], minlength=M).all():
-            return edges
-    raise ValueError(f"{trouble}: some client was isolated in each of {MOST_DRAWS} draws; {advice}")
-
-
-def _successes(rng: np.random.Generator, total: int, q: float) -> Ints:
-    """Return the successes among `total` trials of probability `q`, in order and in O(total * q) time.
-
-    The gaps between successes are geometric, so that failures need not be drawn one by one.
-    """
-    found: list[Ints] = []
-    at = -1
-    while q > 0.0 and at < total - 1:
-        mean = (total - 1 - at) * q
-        gaps = rng.geometric(q, size=int(mean + 4.0 * math.sqrt(mean)) + 10)
-        # A gap beyond the end may be huge; cut off, it cannot overflow the sum.
-        places = at + np.cumsum(np.minimum(gaps, total + 1))
-        found.append(places[places < total])
-        at = int(places[-1])
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
-
-
-def _triangle(position: Ints) -> Edges:
-    """Return the pairs low < high at the given places of (0,1), (0,2), (1,2), (0,3), ..."""
-    high = ((1.0 + np.sqrt(1.0 + 8.0 * position)) / 2.0).astype(np.int64)
-    # The square root may be off by one place where the numbers are large.
-    high -= high * (high - 1) // 2 > position
-    high += high * (high + 1) // 2 <= position
-    return position - high * (high - 1) // 2, high
-
-
-def _distinct_by_comparing(rng: np.random.Generator, M: int, D: int) -> Ints:
-    """Return M rows of D different numbers below M - 1: Floyd's method, on all rows at once."""
-    drawn = np.empty((D, M), dtype=np.int64)
-    for i, last in enumerate(range(M - 1 - D, M - 1)):
-        new = rng.integers(0, last + 1, size=M)
-        # A number drawn before is replaced by `last`, which no earlier draw could give.
-        drawn[i] = np.where((drawn[:i] == new).any(axis=0), last, new)
-    return drawn.T
-
-
-def _distinct_by_sorting(rng: np.random.Generator, M: int, D: int, block: int = 256) -> Ints:
-    """Return M rows of D different numbers below M - 1: the places of the D smallest of random keys."""
-    rows = [rng.random((min(block, M - low), M - 1)).argpartition(D - 1)[:, :D] for low in range(0, M, block)]
-    return np.concatenate(rows).astype(np.int64)

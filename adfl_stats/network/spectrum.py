@@ -18,7 +18,7 @@ from adfl_stats.network.eigenvalues import Estimate
 from adfl_stats.network.products import Products
 
 if TYPE_CHECKING:
-    from adfl_stats.network.network import Network
+    from adfl_stats.network.measures import NetworkMeasures
 
 __all__ = ["long_run_weights", "mixing_dense", "mixing_lanczos", "mixing_norm"]
 
@@ -29,7 +29,9 @@ RESIDUAL = 1e-10
 NOTHING = 1e-28
 
 
-def mixing_norm(net: Network, power: int = 1, rough: bool = False, products: Products | None = None) -> Estimate:
+def mixing_norm(
+    net: NetworkMeasures, power: int = 1, rough: bool = False, products: Products | None = None
+) -> Estimate:
     """Return ``||W'(I - J)W||_2``, the first term of Condition 5, with J = 11'/M, or that of a power of W.
 
     Parameters

@@ -11,7 +11,7 @@ from statsmodels.iolib.table import SimpleTable
 from adfl_stats._arguments import listing
 from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.covariance import Inference
-from adfl_stats.network.network import LEAST_INFLUENCE
+from adfl_stats.network.measures import LEAST_INFLUENCE
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.report.text import Cells, TextSummary, network_cells, number, pairs, shortened, z_value
 from adfl_stats.theory.checks import FAILS, UNKNOWN

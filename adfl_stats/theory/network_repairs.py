@@ -11,7 +11,8 @@ import pandas as pd
 from adfl_stats._arguments import listing
 from adfl_stats.network import eigenvalues, spectrum
 from adfl_stats.network.balance import ImpossibleRepairError
-from adfl_stats.network.network import SE_ROUNDING, Network
+from adfl_stats.network.measures import SE_ROUNDING
+from adfl_stats.network.network import Network
 from adfl_stats.network.products import Products
 from adfl_stats.theory.checks import FAILS, HOLDS, factor_text, number
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adfl_stats.errors import NetworkWarning
+from adfl_stats.network import draws
 from adfl_stats.network import generators as networks
 
 GENERATORS = {
@@ -99,7 +100,7 @@ def test_fixed_degree_rows(M, D):
     assert net.n_edges == M * D  # different senders, none the client itself
 
 
-@pytest.mark.parametrize("draw", [networks._distinct_by_comparing, networks._distinct_by_sorting])
+@pytest.mark.parametrize("draw", [draws._distinct_by_comparing, draws._distinct_by_sorting])
 def test_subsets_are_uniform(draw):
     # 3 of 5 others: 10 subsets, each row one draw; chi-square with 9 degrees of freedom < 28 with p = .999.
     rng = np.random.default_rng(6)
@@ -211,7 +212,7 @@ def test_small_world_and_scale_free():
 @given(st.integers(1, 500), st.floats(0, 1), st.integers(0, 10**6))
 @settings(max_examples=60, deadline=None)
 def test_successes_are_places_in_order(total, q, seed):
-    places = networks._successes(np.random.default_rng(seed), total, q)
+    places = draws.successes(np.random.default_rng(seed), total, q)
     assert (np.diff(places) > 0).all()
     assert places.size == 0 or (places[0] >= 0 and places[-1] < total)
 
@@ -221,7 +222,7 @@ def test_each_place_succeeds_with_probability_q(q):
     rng = np.random.default_rng(3)
     hits = np.zeros(7)
     for _ in range(3000):
-        hits[networks._successes(rng, 7, q)] += 1
+        hits[draws.successes(rng, 7, q)] += 1
     for found in hits:
         assert abs(found - 3000 * q) < 5 * np.sqrt(3000 * q * (1 - q)) + 1
 
@@ -229,7 +230,7 @@ def test_each_place_succeeds_with_probability_q(q):
 @pytest.mark.parametrize("start", [0, 10**6, 4 * 10**17])
 def test_triangle_counts_all_pairs(start):
     position = np.arange(start, start + 2000)
-    low, high = networks._triangle(position)
+    low, high = draws.triangle(position)
     assert ((low >= 0) & (low < high)).all()
     np.testing.assert_array_equal(high * (high - 1) // 2 + low, position)
 
