@@ -24,6 +24,8 @@ from adfl_stats.errors import (
     DivergenceError,
     NetworkWarning,
     SelectionWarning,
+    StorageError,
+    StorageWarning,
 )
 from adfl_stats.inference.heterogeneity import Heterogeneity
 from adfl_stats.inference.oracle import OracleComparison
@@ -94,6 +96,8 @@ __all__ = [
     "Ridge",
     "Screening",
     "SelectionWarning",
+    "StorageError",
+    "StorageWarning",
     "TrimmedScores",
     "attacks",
     "check_network",

@@ -13,11 +13,17 @@ __all__ = [
     "DivergenceError",
     "NetworkWarning",
     "SelectionWarning",
+    "StorageError",
+    "StorageWarning",
 ]
 
 
 class DivergenceError(RuntimeError):
     """The iteration diverged: the step is too large for the data or the network."""
+
+
+class StorageError(ValueError):
+    """A file is damaged, incomplete, or not what it should be; the message has its name."""
 
 
 class AdflWarning(UserWarning):
@@ -38,3 +44,7 @@ class ConditionWarning(AdflWarning):
 
 class SelectionWarning(AdflWarning):
     """The clients' weights changed the basis of the estimate: many rows without weight, or no clear majority."""
+
+
+class StorageWarning(AdflWarning):
+    """A file of ours was damaged, and has been made again."""

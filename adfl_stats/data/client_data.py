@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -25,8 +25,9 @@ from adfl_stats.data.columns import (
     positive,
 )
 from adfl_stats.data.formula import columns_used, formula_response, parsed_formula, refuse_holes
+from adfl_stats.data.parts import check_parts
 
-__all__ = ["ClientData"]
+__all__ = ["ClientData", "assembled"]
 
 # Rows in one piece. Ours: with 50 columns 3 MB, of the order of a processor's cache.
 BLOCK_ROWS = 8192
@@ -85,6 +86,9 @@ class ClientData:
     spec: Any = None
     n_dropped: int = 0
     set_aside: Mask | None = None
+
+    def __post_init__(self) -> None:
+        check_parts(vars(self))
 
     @classmethod
     def from_arrays(
@@ -146,7 +150,7 @@ class ClientData:
             shift = None if shift is None else shift[order]
             row_weights = None if row_weights is None else row_weights[order]
         offsets = np.searchsorted(codes, np.arange(len(labels) + 1)).astype(np.int64)
-        return cls(
+        return assembled(
             X=_frozen(matrix),
             y=_frozen(response),
             offsets=_frozen(offsets),
@@ -215,7 +219,7 @@ class ClientData:
             exposure=None if exposure is None else frame[exposure],
             weights=None if weights is None else frame[weights],
         )
-        return replace(data, spec=design.model_spec, n_dropped=dropped)
+        return assembled(data, spec=design.model_spec, n_dropped=dropped)
 
     @classmethod
     def from_parquet(
@@ -343,7 +347,7 @@ class ClientData:
                 shift[rows] = 0.0
             if weights is not None:
                 weights[rows] = 1.0
-        return replace(
+        return assembled(
             self,
             X=_frozen(X),
             y=_frozen(y),
@@ -372,6 +376,15 @@ class ClientData:
         low, high = int(self.sizes.min()), int(self.sizes.max())
         rows = f"{low}" if low == high else f"{low} to {high}"
         return f"ClientData({self.n_clients} clients, {rows} rows each, {len(self.names)} columns)"
+
+
+def assembled(base: ClientData | None = None, /, **parts: Any) -> ClientData:
+    """Return data of parts that are known to be fine, the others being those of `base`: nothing is checked again."""
+    data = object.__new__(ClientData)
+    for field in fields(ClientData):
+        before = field.default if base is None else getattr(base, field.name)
+        object.__setattr__(data, field.name, parts.get(field.name, before))
+    return data
 
 
 def _changeable(array: Array) -> Array:

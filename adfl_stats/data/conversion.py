@@ -2,7 +2,8 @@
 
 The first counts the clients' rows and keeps a few rows, the witnesses, that show every level of every
 factor: the formula's specification is built on these. The second applies it to one batch after another
-and scatters the rows to their clients' places in memory maps.
+and writes the rows to their clients' places in the files that are mapped into memory later. They are written as
+files, in space that was reserved: a disk that is full or fails then raises, where a memory map would end the process.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.lib.format import open_memmap
 
 from adfl_stats._arguments import float64_array, listing
 from adfl_stats._types import Array, Ints
 from adfl_stats.data.columns import coded_response, linear_shift
 from adfl_stats.data.formula import columns_used, formula_response, parsed_formula, refuse_holes
+from adfl_stats.data.map_files import MapFile
 
 __all__ = ["Conversion", "Request"]
 
@@ -30,7 +32,7 @@ __all__ = ["Conversion", "Request"]
 BATCH_ROWS = 1 << 16
 MOST_WITNESSES = 100_000
 # Raised when the files that are written change their meaning.
-LAYOUT = 1
+LAYOUT = 2
 
 
 @dataclass(frozen=True)
@@ -173,9 +175,16 @@ class Conversion:
 
     # ---- second pass -----------------------------------------------------------------------------
 
-    def write(self, folder: Path, stamp: dict[str, int]) -> None:
-        """Write everything that `_parquet.read` reads."""
-        folder.mkdir()
+    @property
+    def n_bytes(self) -> int:
+        """About how many bytes are written."""
+        request, columns = self.request, len(self.names) + 1
+        columns += request.offset is not None or request.exposure is not None
+        columns += request.weights is not None
+        return 8 * columns * int(self.sizes.sum())
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Write the arrays and tables, and return what else is to be known of them."""
         request, n = self.request, int(self.sizes.sum())
         offsets = np.concatenate([[0], np.cumsum(self.sizes)])
         shapes: dict[str, tuple[int, ...]] = {"X": (n, len(self.names)), "y": (n,)}
@@ -183,26 +192,32 @@ class Conversion:
             shapes["shift"] = (n,)
         if request.weights is not None:
             shapes["row_weights"] = (n,)
-        maps = {name: open_memmap(folder / f"{name}.npy", "w+", np.float64, shape) for name, shape in shapes.items()}
+        with ExitStack() as stack:
+            files = {
+                name: stack.enter_context(closing(MapFile(folder / f"{name}.npy", shape)))
+                for name, shape in shapes.items()
+            }
+            self._scatter(files, offsets)
+        np.save(folder / "offsets.npy", offsets.astype(np.int64))
+        self.labels.to_frame(index=False, name="label").to_parquet(folder / "labels.parquet")
+        self.witnesses.to_parquet(folder / "witnesses.parquet")
+        labelled = self.classes is not None
+        return {"names": self.names, "arrays": list(shapes), "n_dropped": self.n_dropped, "labelled": labelled}
+
+    def _scatter(self, files: dict[str, MapFile], offsets: Ints) -> None:
+        """Write every row to its client's place."""
         following = offsets[:-1].copy()
         for frame in self._frames(self.used):
             kept = self._typed(frame.loc[~frame.isna().any(axis=1)])
             if not len(kept):
                 continue
-            codes = self.labels.get_indexer(pd.Index(kept[request.client]))
+            codes = self.labels.get_indexer(pd.Index(kept[self.request.client]))
             order = np.argsort(codes, kind="stable")
             clients, starts, counts = np.unique(codes[order], return_index=True, return_counts=True)
             place = np.repeat(following[clients] - starts, counts) + np.arange(len(order))
             following[clients] += counts
             for name, values in self._arrays(kept).items():
-                maps[name][place] = values[order]
-        for array in maps.values():
-            array.flush()
-        np.save(folder / "offsets.npy", offsets.astype(np.int64))
-        self.labels.to_frame(index=False, name="label").to_parquet(folder / "labels.parquet")
-        self.witnesses.to_parquet(folder / "witnesses.parquet")
-        about = {"stamp": stamp, "names": self.names, "arrays": list(maps), "n_dropped": self.n_dropped}
-        (folder / "about.json").write_text(json.dumps(about | {"labelled": self.classes is not None}))
+                files[name].write(place, values[order])
 
     def _arrays(self, frame: pd.DataFrame) -> dict[str, Array]:
         """Return a batch's share of the arrays, in the file's order of rows."""

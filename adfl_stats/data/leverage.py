@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from adfl_stats._arguments import in_interval
 from adfl_stats._types import Array
 from adfl_stats.data import client_data as _data
 from adfl_stats.data.batches import Batch, batches, whole_clients
-from adfl_stats.data.client_data import ClientData
+from adfl_stats.data.client_data import ClientData, assembled
 
 __all__ = ["mallows"]
 
@@ -79,7 +77,7 @@ def mallows(data: ClientData, c: float = 3.0) -> ClientData:
         z = np.divide(apart, unit, out=np.zeros_like(apart), where=unit > 0.0).max(axis=1)
         weights[batch.rows] = np.square(c / np.maximum(z, c)) * data.weights_of(batch.rows)
     weights.flags.writeable = False
-    return replace(data, row_weights=weights)
+    return assembled(data, row_weights=weights)
 
 
 def _centres_and_units(data: ClientData) -> tuple[Array, Array]:

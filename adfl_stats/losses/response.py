@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import FamilyLike
-from adfl_stats.data.client_data import ClientData
+from adfl_stats.data.client_data import ClientData, assembled
 from adfl_stats.losses.families import Family, resolve_family
 
 __all__ = ["with_family"]
@@ -27,7 +25,7 @@ def with_family(data: ClientData, family: FamilyLike) -> tuple[ClientData, Famil
                 f"y has {len(levels)} distinct numbers; family 'multinomial' takes each as a class and wants at most "
                 f"{MOST_CLASSES} whole numbers, or labels. Recode y or choose another family"
             )
-        data = replace(data, y=codes.astype(np.float64), classes=tuple(int(v) for v in levels))
+        data = assembled(data, y=codes.astype(np.float64), classes=tuple(int(v) for v in levels))
     resolved = resolve_family(name if name == "multinomial" else family, len(data.classes or ()))
     if data.classes is not None and resolved.name != "multinomial" and len(data.classes) > 2:
         raise ValueError(

@@ -8,13 +8,14 @@ half of the clients with the smaller losses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import batches
+from adfl_stats.data.client_data import assembled
 from adfl_stats.engine.equations import weighted_solutions
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.client_sums import linear_predictors
@@ -91,7 +92,7 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
     theta, solutions = np.tile(start, (len(lams), 1)), None
     for fold in range(FOLDS):
         held = _held_out(problem, fold)
-        rest = replace(problem.glm.data, row_weights=np.where(held, 0.0, weight))
+        rest = assembled(problem.glm.data, row_weights=np.where(held, 0.0, weight))
         glm = GLM(rest, problem.glm.family, problem.glm.penalty)
         training = Problem(glm, problem.topology, "client", problem.threads, problem.transport)
         # One fold's solutions and curvatures are near the next one's. (A coefficient that the next fold's rows do not
