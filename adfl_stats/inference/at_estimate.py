@@ -23,6 +23,7 @@ from adfl_stats.engine.transport import once
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord, client_effects, record_clients
 from adfl_stats.inference.clustered import Clustered, gather_clustered
 from adfl_stats.inference.evidence import Evidence, gather_evidence
+from adfl_stats.inference.glance import alike, common_model
 from adfl_stats.inference.judging import judging_point
 from adfl_stats.losses.evaluation import Evaluation, PointSums, evaluate
 from adfl_stats.losses.regularity import Regularity, regularity
@@ -34,7 +35,7 @@ from adfl_stats.trust.weights import trusted_by
 __all__ = ["PARTS", "AtEstimate", "Goodness"]
 
 
-PARTS = ("evaluation", "error", "goodness", "clients", "effects", "clustered", "evidence", "regularity")
+PARTS = ("evaluation", "error", "goodness", "glance", "clients", "effects", "clustered", "evidence", "regularity")
 
 T = TypeVar("T")
 
@@ -109,6 +110,31 @@ class _Source:
             weights = self.outcome.steps.weights
             model = model_at(self.problem.unpenalised, where, weights, self.heterogeneity, summaries)
         return model.at(self.problem.unpenalised, where, point.clients)
+
+    @once
+    def first_look(self) -> ClientRecord | None:
+        """The clients as sharing one parameter; None where that is doubtful, or the model of clients is there."""
+        where, _, summaries = self.judged
+        # A spread that was asked for is fitted whether tests see one or not.
+        if summaries is None or self.heterogeneity not in ("auto", "none"):
+            return None
+        model = common_model(self.problem.unpenalised, where, self.outcome.steps.weights, summaries)
+        if model is None:
+            return None
+        record = self.recorded(model)
+        return record if alike(model, record) else None
+
+    def recorded(self, model: ClientModel) -> ClientRecord:
+        """Return what a model of clients says of them."""
+        glm = self.problem.glm
+        return record_clients(
+            model,
+            self.outcome.steps.totals,
+            glm.totals,
+            self.judged[1].clients.information,
+            known=has_known_dispersion(glm.data, glm.family),
+            smooth=self.outcome.smooth,
+        )
 
 
 class _Part(once[T]):
@@ -193,18 +219,16 @@ class AtEstimate:
         return Goodness(point.llf, point.deviance)
 
     @_Part
+    def glance(self) -> ClientRecord:
+        """The clients as the summary shows them: `clients`, or a first look where that says that all are alike."""
+        look = self._from.first_look
+        return self.clients if look is None else look
+
+    @_Part
     def clients(self) -> ClientRecord:
         """The model of clients: score statistics, spread."""
         source = self._from
-        glm, outcome = source.problem.glm, source.outcome
-        return record_clients(
-            source.client_model,
-            outcome.steps.totals,
-            glm.totals,
-            source.judged[1].clients.information,
-            known=has_known_dispersion(glm.data, glm.family),
-            smooth=outcome.smooth,
-        )
+        return source.recorded(source.client_model)
 
     @_Part
     def effects(self) -> ClientEffects:

@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adfl_stats.inference.client_record import ClientRecord
 from adfl_stats.inference.record import FitRecord
 
 __all__ = ["client_columns"]
 
 
-def client_columns(fit: FitRecord) -> dict[str, NDArray[Any]]:
-    """Return the columns of `Results.clients` that need no comparison of clients and no estimate without one."""
+def client_columns(fit: FitRecord, clients: ClientRecord) -> dict[str, NDArray[Any]]:
+    """Return the columns of `Results.clients` that need no comparison of clients and no estimate without one.
+
+    `clients` is the fit's model of clients, or its first look at them.
+    """
     unit = np.sqrt(np.diag(fit.sandwich))
     # Data without noise have standard errors of zero.
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -22,11 +26,11 @@ def client_columns(fit: FitRecord) -> dict[str, NDArray[Any]]:
     return {
         "n": fit.sizes,
         "gradient": np.where(fit.set_aside, np.inf, norms),
-        "score": fit.clients.statistics,
-        "df": fit.clients.ranks,
-        "p_value": fit.clients.p_values,
+        "score": clients.statistics,
+        "df": clients.ranks,
+        "p_value": clients.p_values,
         "weight": fit.weights,
-        "noise": fit.clients.noise,
+        "noise": clients.noise,
         "influence": fit.network.n_clients * fit.network.influence.to_numpy(),
         "distance": np.sqrt((apart**2).mean(axis=1)),
     }

@@ -31,7 +31,11 @@ class CoefficientInference(Estimates):
 
     @property
     def cov_type(self) -> str:
-        """The covariance that `bse`, `pvalues`, `conf_int()`, `summary()`, ... use unless another is named."""
+        """The covariance that `bse`, `pvalues`, `conf_int()`, `summary()`, ... use unless another is named.
+
+        "sandwich", or "CR2" where clients differ: by the model of clients, which a method without one consults only
+        where a first look (Cochran's Q, tests by coefficient and by client) says that they might.
+        """
         return self.record.cov_type
 
     @property

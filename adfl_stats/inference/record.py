@@ -141,10 +141,10 @@ class FitRecord(RunRecord):
 
     @property
     def cov_type(self) -> str:
-        """The covariance of tests and intervals: as chosen, or by client where clients differ."""
+        """The covariance of tests and intervals: as chosen, or by client where clients differ (see `glance`)."""
         if self.chosen_cov_type is not None:
             return self.chosen_cov_type
-        by_client = self.smooth and self.clients.differ and self.clustered.clients > 1
+        by_client = self.smooth and self.glance.differ and self.clustered.clients > 1
         return "CR2" if by_client else "sandwich"
 
     @cached_property
@@ -161,6 +161,11 @@ class FitRecord(RunRecord):
     def error(self) -> NumericalError:
         """The numerical error."""
         return self.at_estimate.error
+
+    @property
+    def glance(self) -> ClientRecord:
+        """The clients as the summary shows them: as in `clients`, unless a first look says that all are alike."""
+        return self.at_estimate.glance
 
     @property
     def clients(self) -> ClientRecord:

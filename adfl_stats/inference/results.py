@@ -184,7 +184,7 @@ class Results(CoefficientInference):
             influence : share of the network's consensus, M pi_m; distance : root mean square distance of its estimate
             from `params`, in standard errors.
         """
-        fit, columns = self.record, client_columns(self.record)
+        fit, columns = self.record, client_columns(self.record, self.record.clients)
         screened = screen_fit(fit).to_frame()
         parts = columns | {name: screened[name].to_numpy() for name in ("flagged", "verdict", "shift")}
         order = ("n", "gradient", "score", "df", "p_value", "flagged", "weight", "verdict", "noise", "shift")

@@ -75,10 +75,13 @@ def _add_fit(fit: FitRecord, arrays: dict[str, Any], words: dict[str, Any]) -> N
     arrays["sizes"] = fit.sizes
     for name in _PARTS:
         arrays |= _arrays(name, parts[name])
+    glance = None if fit.glance is fit.clients else fit.glance
     arrays |= {f"clients.{name}": value for name, value in fit.clients.arrays().items()}
+    arrays |= {} if glance is None else {f"glance.{name}": value for name, value in glance.arrays().items()}
     words |= {name: getattr(fit, name) for name in _WORDS} | {
         "family": {part.name: getattr(fit.family, part.name) for part in fields(Family)},
         "clients": fit.clients.words(),
+        "glance": None if glance is None else glance.words(),
         "penalty": None if fit.penalty is None else fit.penalty.strengths.tolist(),
     }
 
@@ -139,6 +142,9 @@ def _loaded_fit(run: dict[str, Any], arrays: dict[str, Any], words: dict[str, An
     """Return the record of a GLM."""
     parts: dict[str, Any] = {name: _record(kind, arrays, name) for name, kind in _PARTS.items()}
     parts["clients"] = ClientRecord(**words["clients"], **_named(arrays, "clients"))
+    parts["glance"] = parts["clients"]
+    if words.get("glance") is not None:
+        parts["glance"] = ClientRecord(**words["glance"], **_named(arrays, "glance"))
     return FitRecord(
         **run,
         **{name: words[name] for name in _WORDS if name != "classes"},

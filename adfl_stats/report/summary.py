@@ -85,7 +85,7 @@ def _coefficients(res: Results, alpha: float) -> Cells:
 
 
 def _clients(res: Results) -> Cells:
-    fit, columns = res.record, client_columns(res.record)
+    fit, columns = res.record, client_columns(res.record, res.record.glance)
     doubted = int((~fit.trusted).sum())
     title = f"Clients: {doubted} of {len(fit.labels)} down-weighted (weight below {TRUST:g})"
     # The least weight first, then the largest score.
@@ -102,7 +102,7 @@ def _clients(res: Results) -> Cells:
 
 def _differences(res: Results) -> Cells:
     """Return whether, and how much, the clients that carry weight differ."""
-    clients = res.record.clients
+    clients = res.record.glance
     Q, df, p_value = clients.cochran
     share = max(0.0, 1.0 - df / Q) if Q > 0 else 0.0
     taus = np.sqrt(np.diag(clients.spread))
@@ -185,7 +185,7 @@ def _notes(res: Results) -> list[str]:
             f"{fit.clients.spread_kind} and components {fit.clients.components}. Low weight means that the client does "
             "not fit the majority; it does not mean that its data are corrupt."
         )
-    if fit.clients.differ:
+    if fit.glance.differ:
         mean = {
             "client": "each client counts once",
             "sample": "clients count by their rows",
@@ -194,6 +194,11 @@ def _notes(res: Results) -> list[str]:
         notes.append(
             f"Clients differ: the estimate is of the mean of their parameters, in which {mean}. See heterogeneity() "
             "for their spread and for a new client, client_effects() for each."
+        )
+    if not fit.glance.candidates:
+        notes.append(
+            "A first look gave no sign that clients differ (Cochran's Q, tests of each coefficient's variance and of "
+            "each client, .05 each); clients(), heterogeneity() and screen fit the whole model of clients."
         )
     notes += [
         f"{fit.details[name]}."

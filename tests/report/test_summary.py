@@ -198,6 +198,6 @@ def test_spread_of_clients_fits_the_page(kind):
     clients = SimpleNamespace(cochran=(440.9, 325, 0.0), spread=np.diag([0.998, 0.1]), spread_kind=kind)
     clients.differ = kind != "none"
     bse = pd.Series([0.1, 0.1], index=["Intercept", "livch[T.3+]"])
-    table = _differences(SimpleNamespace(record=SimpleNamespace(clients=clients), bse=bse, params=bse)).table(20)
+    table = _differences(SimpleNamespace(record=SimpleNamespace(glance=clients), bse=bse, params=bse)).table(20)
     assert {len(line) for line in table.as_text().splitlines()} == {78}
     assert kind in table.as_text()
