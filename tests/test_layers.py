@@ -35,7 +35,7 @@ LAYERS = [
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
 # Methods of results that hand over to a room above their own, and import it when they are called.
-UPWARD = {("inference", "report"), ("inference", "theory")}
+UPWARD = {("inference", "report"), ("inference", "theory"), ("theory", "report")}
 
 
 def module_name(path):

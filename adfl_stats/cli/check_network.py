@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import html
 import sys
 from typing import Any
 
 import adfl_stats as ad
-from adfl_stats.cli.outputs import figure_file, output_file
+from adfl_stats.cli.outputs import figure_file, output_file, page_file
 
 __all__ = ["add_check_network"]
 
@@ -32,7 +31,7 @@ def add_check_network(commands: Any) -> None:
         help="the matrix has weights with row sums 1, the graph the attribute 'weight'; by default the file decides",
     )
     check.add_argument("--json", metavar="FILE", type=output_file, help="write the report as JSON")
-    check.add_argument("--html", metavar="FILE", type=output_file, help="write the report as HTML")
+    check.add_argument("--html", metavar="FILE", type=page_file, help="write the report as one HTML page")
     check.add_argument(
         "--plot", metavar="FILE", type=figure_file, help="draw the network and its eigenvalues (.png, .svg, .pdf)"
     )
@@ -46,10 +45,7 @@ def _check(options: argparse.Namespace) -> int:
     if options.json:
         _write(options.json, report.to_json())
     if options.html:
-        _write(
-            options.html,
-            f"<!doctype html><meta charset='utf-8'><title>{html.escape(str(options.file))}</title>{report.to_html()}",
-        )
+        report.report(options.html, title=f"{options.file}: {report.title}")
     if options.plot:
         try:
             _plot(net, options.plot)

@@ -1,4 +1,4 @@
-"""The command line: ``adfl-stats demo``, ``fit``, ``check-network`` and ``efficiency``."""
+"""The command line: ``adfl-stats demo``, ``fit``, ``check-network``, ``efficiency`` and ``report``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,7 +14,8 @@ import pandas as pd
 import adfl_stats as ad
 from adfl_stats.cli.check_network import add_check_network
 from adfl_stats.cli.efficiency import add_efficiency
-from adfl_stats.cli.outputs import output_file, print_any_label
+from adfl_stats.cli.outputs import output_file, page_file, print_any_label
+from adfl_stats.cli.report import add_report
 from adfl_stats.theory.condition_5 import condition_5
 
 __all__ = ["main"]
@@ -71,6 +71,8 @@ def _demo(options: argparse.Namespace) -> None:
     print("\nThe truth, aDFL, and DFL without a defence:\n")
     print(compared.to_string(float_format=lambda value: f"{value:.3f}"))
     print(f"\nFitted in {seconds:.1f} s.")
+    if options.html:
+        print(f"Page: {res.report(options.html)}")
 
 
 def _slopes(model: ad.DecentralizedGLM, method: ad.DFL) -> list[float]:
@@ -94,7 +96,7 @@ def _fit(options: argparse.Namespace) -> None:
     if options.save:
         res.save(options.save)
     if options.html:
-        Path(options.html).write_text(res.summary().as_html(), encoding="utf-8")
+        res.report(options.html)
 
 
 def _family(options: argparse.Namespace) -> Any:
@@ -114,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="fit a simulated network of hospitals and show everything")
     demo.add_argument("--clients", type=int, default=100, help="number of hospitals (default 100)")
     demo.add_argument("--seed", type=int, default=1, help="seed of the simulation (default 1)")
+    demo.add_argument("--html", metavar="FILE", type=page_file, help="write the fit as one HTML page")
     demo.set_defaults(run=_demo)
 
     fit = commands.add_parser("fit", help="fit a CSV file over an edge list and print the summary")
@@ -134,11 +137,12 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     fit.add_argument("--save", metavar="FILE", type=output_file, help="write the results (.npz)")
     fit.add_argument("--clients", metavar="FILE", type=output_file, help="write the table of clients (CSV)")
-    fit.add_argument("--html", metavar="FILE", type=output_file, help="write the summary as HTML")
+    fit.add_argument("--html", metavar="FILE", type=page_file, help="write the fit as one HTML page")
     fit.set_defaults(run=_fit)
 
     add_check_network(commands)
     add_efficiency(commands)
+    add_report(commands)
     return parser
 
 

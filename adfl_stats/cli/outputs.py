@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["figure_file", "output_file", "print_any_label"]
+__all__ = ["figure_file", "output_file", "page_file", "print_any_label"]
 
 # What matplotlib's non-interactive backends write.
 FIGURES = (".png", ".svg", ".pdf", ".eps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
@@ -43,6 +43,19 @@ def figure_file(text: str) -> str:
     if Path(text).suffix.lower() not in FIGURES:
         raise argparse.ArgumentTypeError(f"{text!r} does not end in a format of figures: {', '.join(FIGURES)}")
     return output_file(text)
+
+
+def page_file(text: str) -> str:
+    """Return a path of a page that can be written to.
+
+    Examples
+    --------
+    >>> page_file("fit.html")
+    'fit.html'
+    """
+    if Path(output_file(text)).suffix.lower() not in (".html", ".htm"):
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in .html")
+    return text
 
 
 def print_any_label() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from adfl_stats._arguments import in_interval
 from adfl_stats._types import Array
 from adfl_stats.inference.record import RunRecord
 from adfl_stats.network.network import Network
@@ -103,6 +105,33 @@ class Estimates:
         from adfl_stats.inference.storage import save
 
         save(self.record, path)
+
+    def report(self, path: str | PathLike[str], *, title: str | None = None, alpha: float = 0.05) -> Path:
+        """Write the fit as one HTML page that loads nothing: to read, to print, to hand to a colleague.
+
+        It has summary, coefficients, clients (to sort and search), the network drawn and coloured by weight,
+        differences between clients, the paper's conditions and theorems, the course of the fit and the notes of
+        `summary`.
+
+        Parameters
+        ----------
+        path : str or path
+            The file; its name ends in .html.
+        title : str, optional
+            The heading; the response and the method if not given.
+        alpha : float
+            Intervals are at level 1 - alpha.
+
+        Returns
+        -------
+        Path
+            Where the page is.
+        """
+        from adfl_stats.report.pages.fit_page import fit_page
+        from adfl_stats.report.pages.page import write
+
+        alpha = in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
+        return write(path, lambda: fit_page(self, title, alpha))
 
     def _series(self, values: Array) -> pd.Series:
         return pd.Series(values, index=self._index)

@@ -13,14 +13,14 @@ from adfl_stats.trust.weights import TRUST
 if TYPE_CHECKING:
     from adfl_stats.inference.objective_results import ObjectiveResults
 
-__all__ = ["summarize_objective"]
+__all__ = ["objective_notes", "summarize_objective"]
 
 MOST_CLIENTS = 5
 
 
 def summarize_objective(res: ObjectiveResults, alpha: float = 0.05) -> TextSummary:
     """Return the summary of a fit of any objective."""
-    return TextSummary(_header(res), [_parameters(res, alpha), _clients(res)], _notes(res))
+    return TextSummary(_header(res), [_parameters(res, alpha), _clients(res)], objective_notes(res))
 
 
 def _header(res: ObjectiveResults) -> SimpleTable:
@@ -67,7 +67,8 @@ def _clients(res: ObjectiveResults) -> Cells:
     return Cells(rows, ["total", "gradient", "weight", "distance"], stubs, title, [20, 13, 14, 14, 13])
 
 
-def _notes(res: ObjectiveResults) -> list[str]:
+def objective_notes(res: ObjectiveResults) -> list[str]:
+    """Return what a reader of the summary should know besides its numbers."""
     if res.without_errors:
         errors = f"Standard errors: {res.without_errors}."
     else:

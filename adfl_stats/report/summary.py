@@ -21,7 +21,7 @@ from adfl_stats.trust.weights import TRUST
 if TYPE_CHECKING:
     from adfl_stats.inference.results import Results
 
-__all__ = ["summarize"]
+__all__ = ["response_name", "summarize", "summary_notes"]
 
 MOST_SUSPICIOUS = 5
 # Width of the column that says which spread was allowed for.
@@ -31,14 +31,14 @@ SPREAD = 38
 def summarize(res: Results, alpha: float = 0.05) -> TextSummary:
     """Return the summary of a fit."""
     cells = [_coefficients(res, alpha), _clients(res), _differences(res), _theory(res)]
-    return TextSummary(_header(res), cells, _notes(res))
+    return TextSummary(_header(res), cells, summary_notes(res))
 
 
 def _header(res: Results) -> SimpleTable:
     fit, network = res.record, network_cells(res.network)
     low, high = int(fit.sizes.min()), int(fit.sizes.max())
     left = [
-        ("Dep. variable:", shortened([_response_name(res)], 19)[0]),
+        ("Dep. variable:", shortened([response_name(res)], 19)[0]),
         ("Method:", fit.method),
         ("Family (link):", f"{fit.family.label} ({fit.family.link})"),
         ("Start:", str(fit.details.get("start", ""))),
@@ -65,7 +65,7 @@ def _header(res: Results) -> SimpleTable:
     return table
 
 
-def _response_name(res: Results) -> str:
+def response_name(res: Results) -> str:
     """Return the response, with the level whose probability is modelled where it has two."""
     fit = res.record
     if fit.family.name == "binomial" and fit.classes is not None:
@@ -135,7 +135,8 @@ def _theory(res: Results) -> Cells:
     return Cells(rows, ["value", "wanted", "status"], stubs, "Theory", [26, 12, 22, 15])
 
 
-def _notes(res: Results) -> list[str]:
+def summary_notes(res: Results) -> list[str]:
+    """Return what a reader of the summary should know besides its numbers."""
     fit = res.record
     errors = (
         Inference.of(fit, None).in_words()

@@ -31,13 +31,15 @@ class Advice(Report):
     Parameters
     ----------
     title : str
-        As in `Report`, like the three that follow.
+        As in `Report`, like the four that follow.
     checks : tuple of Check
         Bias, safe step, imbalance, and the rate of agreement.
     advice : tuple of str
         What to do.
     tables : mapping of str to DataFrame
         What each repair would change.
+    network : Network, optional
+        The network that was asked about.
     step : float
         The largest step whose bias is below its share of the tolerance, and that is safe; NaN if none is.
     rounds : float

@@ -12,12 +12,14 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 
 import pandas as pd
 
 from adfl_stats._arguments import one_of
 from adfl_stats._text import rule, titled, wrapped
+from adfl_stats.network.network import Network
 
 __all__ = ["FAILS", "HOLDS", "INDICATIVE", "STATUSES", "UNKNOWN", "Check", "Report", "decided", "factor_text", "number"]
 
@@ -80,6 +82,8 @@ class Report:
         What to do, one sentence an entry.
     tables : mapping of str to DataFrame
         Numbers behind the advice, by their heading.
+    network : Network, optional
+        What the report is about, where it is a network.
 
     Examples
     --------
@@ -93,6 +97,7 @@ class Report:
     checks: tuple[Check, ...]
     advice: tuple[str, ...] = ()
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    network: Network | None = None
 
     @property
     def failed(self) -> list[Check]:
@@ -143,11 +148,42 @@ class Report:
         Parameters
         ----------
         path : str or path
-            Its ending decides the format: .json, .html, .csv (the checks) or text.
+            Its ending decides the format: .json, .html (the page of `report`), .csv (the checks) or text.
         """
         target = Path(path)
-        written = {".json": self.to_json, ".html": self.to_html, ".csv": lambda: self.to_frame().to_csv()}
+        if target.suffix == ".html":
+            self.report(target)
+            return
+        written = {".json": self.to_json, ".csv": lambda: self.to_frame().to_csv()}
         target.write_text(written.get(target.suffix, self.__str__)(), encoding="utf-8")
+
+    def report(self, path: str | PathLike[str], *, title: str | None = None) -> Path:
+        """Write the report as one HTML page that loads nothing: to read, to print, to hand to a colleague.
+
+        Parameters
+        ----------
+        path : str or path
+            The file; its name ends in .html.
+        title : str, optional
+            The heading; that of the report if not given.
+
+        Returns
+        -------
+        Path
+            Where the page is.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import adfl_stats as ad
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ad.check_network(ad.networks.directed_circle(10, 3)).report(f"{folder}/network.html").name
+        'network.html'
+        """
+        from adfl_stats.report.pages.check_page import check_page
+        from adfl_stats.report.pages.page import write
+
+        return write(path, lambda: check_page(self, title))
 
     def __str__(self) -> str:
         lines = [titled(self.title), rule(), _row("", "value", "wanted", "status"), rule("-")]

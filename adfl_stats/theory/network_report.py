@@ -71,6 +71,7 @@ def check_network(net: Network) -> Report:
         checks,
         advice=repair_advice(net, repairs, condition.status),
         tables={"Repairs": repairs, "Bad neighbours a client can stand": _majority_table(net)},
+        network=net,
     )
 
 

@@ -1,0 +1,1 @@
+"""Pages to hand to a colleague: one HTML file each, complete in itself."""
