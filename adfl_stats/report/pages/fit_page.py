@@ -274,10 +274,15 @@ def _differences(res: Results, found: Any) -> Html:
         deviation_chart(found, res.record.labels, res.record.weights),
         plain_table(found.intervals(), "Intervals for the mean and for a new client.", corner="coefficient"),
         tag("h3", "What could not be seen"),
+        paragraphs(
+            [
+                f"If {SHARE:.0%} of the clients were shifted together, in one coefficient, they would be found from the "
+                "shift below on, which is in standard deviations of a client (sampling and spread together)."
+            ]
+        ),
         plain_table(
             limit,
-            f"From which shift on, in standard deviations of a client, {SHARE:.0%} of the clients moved together would "
-            "be found, and the bias that a shift just below that would leave.",
+            "Least shift that is found on average, and the bias that one just below it would leave.",
             corner="coefficient",
         ),
     ]

@@ -102,7 +102,13 @@
     tip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - box.width - 8))}px`;
     tip.style.top = `${y + box.height + 26 > innerHeight ? y - box.height - 12 : y + 16}px`;
   }
-  const tellThere = (mark) => { const box = mark.getBoundingClientRect(); tell(mark, box.right - 6, box.bottom - 6); };
+  // A page that scrolls under a pointer at rest must not hide what the keyboard asked for.
+  let pointed = false;
+  function tellThere(mark) {
+    const box = mark.getBoundingClientRect();
+    pointed = false;
+    tell(mark, box.right - 6, box.bottom - 6);
+  }
   function toRow(mark) {
     const row = mark.dataset.c === undefined ? null : byId(`client-${mark.dataset.c}`);
     if (!row) return;
@@ -117,10 +123,10 @@
     drawing.addEventListener("pointerover", (event) => {
       if (event.target.dataset.t === undefined) return;
       at = marks.indexOf(event.target);
+      pointed = true;
       tell(event.target, event.clientX, event.clientY);
     });
-    drawing.addEventListener("pointerleave", clear);
-    drawing.addEventListener("pointerout", (event) => { if (event.target.dataset.t !== undefined) clear(); });
+    drawing.addEventListener("pointerout", (event) => { if (pointed && event.target.dataset.t !== undefined) clear(); });
     drawing.addEventListener("click", (event) => { if (event.target.dataset.t !== undefined) toRow(event.target); });
     drawing.addEventListener("blur", clear);
     drawing.addEventListener("keydown", (event) => {

@@ -70,7 +70,7 @@ def fact_table(facts: Sequence[tuple[str, Any]], caption: str) -> Html:
 
 def check_table(checks: Sequence[Check], caption: str) -> Html:
     """Return checks with their verdicts; a note stands below its line."""
-    heads = tag("tr", *(tag("th", word, scope="col") for word in ("check", "paper", "value", "wanted", "verdict")))
+    heads = tag("tr", *(tag("th", word, scope="col") for word in ("check", "verdict", "value", "wanted", "paper")))
     rows = []
     for check in checks:
         name = joined(check.name, tag("small", check.note)) if check.note else check.name
@@ -79,10 +79,10 @@ def check_table(checks: Sequence[Check], caption: str) -> Html:
             tag(
                 "tr",
                 tag("th", name, scope="row"),
-                tag("td", check.place, class_="t"),
+                tag("td", verdict, class_="t"),
                 tag("td", number(check.value)),
                 tag("td", check.bound, class_="t"),
-                tag("td", verdict, class_="t"),
+                tag("td", check.place, class_="t"),
             )
         )
     table = tag("table", tag("caption", caption), tag("thead", heads), tag("tbody", *rows), class_="checks")
