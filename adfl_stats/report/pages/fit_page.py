@@ -276,8 +276,8 @@ def _differences(res: Results, found: Any) -> Html:
         tag("h3", "What could not be seen"),
         paragraphs(
             [
-                f"If {SHARE:.0%} of the clients were shifted together, in one coefficient, they would be found from the "
-                "shift below on, which is in standard deviations of a client (sampling and spread together)."
+                f"If {SHARE:.0%} of the clients were shifted together, in one coefficient, they would be found from "
+                "the shift below on, which is in standard deviations of a client (sampling and spread together)."
             ]
         ),
         plain_table(
