@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ __all__ = [
     "ClientSet",
     "ClientWeights",
     "FamilyLike",
+    "FrameLike",
     "Indices",
     "InitialEstimates",
     "Ints",
@@ -46,3 +47,5 @@ NumbersByName: TypeAlias = ArrayLike | pd.Series | Mapping[str, float]
 InitialEstimates: TypeAlias = "ArrayLike | pd.Series | pd.DataFrame | Results | ObjectiveResults | Method"
 # A name, a composed family, or an instance of statsmodels.
 FamilyLike: TypeAlias = "str | Family | Huber | families.Family | norms.HuberT"
+# A table that narwhals reads or that exports Arrow streams: polars, pyarrow, ...; see `_frames.foreign_frame`.
+FrameLike: TypeAlias = pd.DataFrame | Any

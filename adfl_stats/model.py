@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from functools import cached_property, partial
 
-import pandas as pd
+from numpy.typing import ArrayLike
 
 from adfl_stats._arguments import listing, one_of, whole_number
 from adfl_stats._threads import default_threads, one_blas_thread
-from adfl_stats._types import FamilyLike, Mask
-from adfl_stats.data.client_data import ClientData
+from adfl_stats._types import FamilyLike, FrameLike, Mask
+from adfl_stats.data.client_data import ClientData, table_data
+from adfl_stats.data.formula import callers_names
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.numerical_error import NumericalError
 from adfl_stats.engine.overflow import overflowing_clients
@@ -25,7 +26,7 @@ from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.response import with_family
 from adfl_stats.methods import ADFL, Method, check_needs, checked_outcome
 from adfl_stats.methods.plans import check_method, plan_of
-from adfl_stats.network.matching import matched
+from adfl_stats.network.matching import as_network, matched
 from adfl_stats.network.measures import LEAST_INFLUENCE
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
@@ -46,8 +47,9 @@ class DecentralizedGLM:
     ----------
     data : ClientData
         What each client holds.
-    network : Network or NetworkSchedule
-        Who listens to whom; its labels must be the clients of the data, in any order. A schedule, made by
+    network : Network, NetworkSchedule or networkx graph
+        Who listens to whom; its labels must be the clients of the data, in any order. In a graph an edge u -> v means
+        that v receives from u. A schedule, made by
         ``networks.schedule`` or ``networks.dropout``, changes with the round: fits on it run rounds.
     family : str, statsmodels family instance, Family or Huber
         "gaussian", "binomial", "poisson", "gamma", "inversegaussian", "negativebinomial", "multinomial" or "huber",
@@ -86,13 +88,8 @@ class DecentralizedGLM:
             raise TypeError(
                 f"data is a {type(data).__name__}; build a ClientData with ClientData.from_frame or from_arrays"
             )
-        if not isinstance(network, (Network, NetworkSchedule)):
-            raise TypeError(
-                f"network is a {type(network).__name__}; build a Network with Network.from_adjacency, from_edges, ..., "
-                "or a NetworkSchedule with networks.schedule or networks.dropout"
-            )
         self.weighting = one_of(weighting, "weighting", WEIGHTINGS)
-        self.network = matched(network, data.labels)
+        self.network = matched(as_network(network, "network"), data.labels)
         self.data, self.family = with_family(data, family)
         with one_blas_thread():
             found = design_checks.survey(self.data)
@@ -180,16 +177,17 @@ class DecentralizedGLM:
     def from_formula(
         cls,
         formula: str,
-        frame: pd.DataFrame,
-        client: str,
-        network: Network | NetworkSchedule,
+        frame: FrameLike | None = None,
+        client: str | ArrayLike | None = None,
+        network: Network | NetworkSchedule | None = None,
         family: FamilyLike = "gaussian",
         *,
+        data: FrameLike | None = None,
         weighting: str = "sample",
         penalty: Ridge | None = None,
-        offset: str | None = None,
-        exposure: str | None = None,
-        weights: str | None = None,
+        offset: str | ArrayLike | None = None,
+        exposure: str | ArrayLike | None = None,
+        weights: str | ArrayLike | None = None,
         missing: str = "raise",
     ) -> DecentralizedGLM:
         """Build data and model from a frame and a formula.
@@ -197,21 +195,24 @@ class DecentralizedGLM:
         Parameters
         ----------
         formula : str
-            A formula of formulaic, such as ``"y ~ x1 + C(group)"``.
+            A formula of formulaic, such as ``"y ~ x1 + C(group)"``, as in `ClientData.from_frame`. Formula and frame
+            may change places.
         frame : DataFrame
-            The rows of all clients.
-        client : str
-            The column that says which client a row belongs to.
+            The rows of all clients, in pandas, polars or Arrow.
+        client : str or array (N,)
+            The column that says which client a row belongs to, or the labels themselves.
         network : Network or NetworkSchedule
             Who listens to whom; its labels are the values of `client`.
         family : str, statsmodels family instance, Family or Huber
             As in `DecentralizedGLM`.
+        data : DataFrame, optional
+            Another name of `frame`, that of statsmodels.
         weighting : {"sample", "client", "random-effects"}
             As in `DecentralizedGLM`.
         penalty : Ridge, optional
             As in `DecentralizedGLM`.
-        offset, exposure, weights : str, optional
-            Columns of the frame, as in `ClientData.from_frame`.
+        offset, exposure, weights : str or array (N,), optional
+            Columns of the frame, or one value a row, as in `ClientData.from_frame`.
         missing : {"raise", "drop"}
             What to do with rows that have missing values, as in `ClientData.from_frame`.
 
@@ -231,10 +232,18 @@ class DecentralizedGLM:
         >>> ad.DecentralizedGLM.from_formula("y ~ x", frame, "site", net).fit().params.round(1).to_dict()
         {'Intercept': 0.9, 'x': 1.9}
         """
-        data = ClientData.from_frame(
-            frame, formula, client, offset=offset, exposure=exposure, weights=weights, missing=missing
-        )
-        return cls(data, network, family, weighting=weighting, penalty=penalty)
+        if (frame is None) == (data is None):
+            raise TypeError(
+                "from_formula takes the rows once, as frame or as data, which are the same; got "
+                + ("neither" if frame is None else "both")
+            )
+        if client is None or network is None:
+            lacking = "client" if client is None else "network"
+            raise TypeError(f"from_formula lacks {lacking}; call from_formula(formula, frame, client, network)")
+        rows = frame if data is None else data
+        roles = {"client": client, "offset": offset, "exposure": exposure, "weights": weights}
+        held = table_data(rows, formula, roles, missing, callers_names(1))
+        return cls(held, network, family, weighting=weighting, penalty=penalty)
 
     def fit(
         self,

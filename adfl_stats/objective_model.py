@@ -16,6 +16,7 @@ from adfl_stats.inference.record import run_parts
 from adfl_stats.losses.objective import Objective, checked_objective
 from adfl_stats.methods import DFL, Method, check_needs, checked_outcome
 from adfl_stats.methods.plans import check_attack, check_method
+from adfl_stats.network.matching import as_network
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 
@@ -56,10 +57,7 @@ class DecentralizedModel:
     """
 
     def __init__(self, objective: Objective, network: Network | NetworkSchedule, *, weighting: str = "sample") -> None:
-        if not isinstance(network, (Network, NetworkSchedule)):
-            raise TypeError(
-                f"network is a {type(network).__name__}; build a Network with Network.from_adjacency, from_edges, ..."
-            )
+        network = as_network(network, "network")
         self.objective = checked_objective(objective)
         self.weighting = one_of(weighting, "weighting", WEIGHTINGS)
         labels = self.objective.labels

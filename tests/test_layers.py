@@ -17,7 +17,7 @@ ROOT = Path(ad.__file__).parent
 # A room, or a module beside the rooms, imports only from lines above its own, and from itself.
 LAYERS = [
     {"_kernels", "_types", "errors"},
-    {"_algebra", "_arguments", "_files", "_text", "_threads"},
+    {"_algebra", "_arguments", "_files", "_frames", "_text", "_threads"},
     {"_client_sets"},
     {"network", "data"},
     {"losses"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from os import PathLike
@@ -15,7 +15,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from adfl_stats._arguments import finite_float64, one_of
-from adfl_stats._types import Array, Ints, Mask
+from adfl_stats._frames import foreign_frame, is_foreign_frame, pandas_columns
+from adfl_stats._types import Array, FrameLike, Ints, Mask
 from adfl_stats.data.columns import (
     check_alignment,
     coded_response,
@@ -24,10 +25,11 @@ from adfl_stats.data.columns import (
     numbered_clients,
     positive,
 )
-from adfl_stats.data.formula import columns_used, formula_response, parsed_formula, refuse_holes
+from adfl_stats.data.formula import ParsedFormula, callers_names
 from adfl_stats.data.parts import check_parts
+from adfl_stats.data.table import read_table
 
-__all__ = ["ClientData", "assembled"]
+__all__ = ["ClientData", "assembled", "table_data"]
 
 # Rows in one piece. Ours: with 50 columns 3 MB, of the order of a processor's cache.
 BLOCK_ROWS = 8192
@@ -59,6 +61,8 @@ class ClientData:
         The levels of a categorical response, the first being the reference.
     spec : formulaic ModelSpec or None
         How a frame becomes `X`, for predictions.
+    formula : ParsedFormula or None
+        The formula, with its ``offset()`` terms and the functions of the calling code that it uses.
     n_dropped : int
         Rows left out because of missing values (``missing="drop"``).
     set_aside : ndarray (M,) of bool or None
@@ -84,6 +88,7 @@ class ClientData:
     row_weights: Array | None = None
     classes: tuple[Any, ...] | None = None
     spec: Any = None
+    formula: ParsedFormula | None = None
     n_dropped: int = 0
     set_aside: Mask | None = None
 
@@ -110,7 +115,7 @@ class ClientData:
         Parameters
         ----------
         X : array (N, p) or DataFrame
-            Design matrix, with its constant column if there is to be one.
+            Design matrix, with its constant column if there is to be one; a frame of pandas, polars or Arrow.
         y : array (N,)
             Response: numbers, or labels of classes.
         client : array (N,)
@@ -129,6 +134,7 @@ class ClientData:
         >>> ClientData.from_arrays(X, y, client=["a", "b", "a", "b"])
         ClientData(2 clients, 2 rows each, 2 columns)
         """
+        X = pandas_columns(opened := foreign_frame(X, "X"), list(opened.columns)) if is_foreign_frame(X) else X
         check_alignment(X=X, y=y, client=client, offset=offset, exposure=exposure, weights=weights)
         columns = list(names) if names is not None else column_names(X)
         matrix = finite_float64(X, "X", 2)
@@ -166,16 +172,16 @@ class ClientData:
     @classmethod
     def from_frame(
         cls,
-        frame: pd.DataFrame,
+        frame: FrameLike,
         formula: str,
-        client: str,
+        client: str | ArrayLike,
         *,
-        offset: str | None = None,
-        exposure: str | None = None,
-        weights: str | None = None,
+        offset: str | ArrayLike | None = None,
+        exposure: str | ArrayLike | None = None,
+        weights: str | ArrayLike | None = None,
         missing: str = "raise",
     ) -> ClientData:
-        """Build from a DataFrame, a formula and the name of the client column.
+        """Build from a table, a formula and the name of the client column.
 
         The specification is built once on all rows, so a client that lacks a level of a factor, or
         whose covariate is centred by the formula, still has the columns of all the others.
@@ -183,13 +189,16 @@ class ClientData:
         Parameters
         ----------
         frame : DataFrame
-            One row an observation.
+            One row an observation, in pandas (nullable dtypes too), polars or Arrow. Frame and formula may change
+            places.
         formula : str
-            For example ``"y ~ x1 + C(group)"``; a constant is included unless ``- 1`` is written.
-        client : str
-            The column that says which client holds the row.
-        offset, exposure, weights : str, optional
-            Columns, as in `from_arrays`.
+            For example ``"y ~ x1 + C(group)"``; a constant is included unless ``- 1`` is written. ``offset(z)`` adds z
+            to the linear predictor. Functions and constants of the calling code may be used, inside calls and
+            expressions; names of formulaic's own functions mean those.
+        client : str or array (N,)
+            The column that says which client holds the row, or the labels themselves.
+        offset, exposure, weights : str or array (N,), optional
+            Columns, or one value a row, as in `from_arrays`.
         missing : {"raise", "drop"}
             What to do with rows that have missing values in a column that is used.
 
@@ -199,27 +208,8 @@ class ClientData:
         >>> ClientData.from_frame(frame, "y ~ arm", "site").names
         ['Intercept', 'arm[T.y]']
         """
-        one_of(missing, "missing", ("raise", "drop"))
-        if not isinstance(frame, pd.DataFrame):
-            raise TypeError(f"frame is a {type(frame).__name__}; pass a pandas DataFrame, then the formula")
-        parsed = parsed_formula(formula)
-        used = columns_used(parsed, (client, offset, exposure, weights), frame.columns, "the frame")
-        holes = frame[used].isna()
-        dropped = int(holes.any(axis=1).sum())
-        if missing == "raise":
-            refuse_holes(holes.sum(), dropped, "the frame")
-        frame = frame.loc[~holes.any(axis=1)] if dropped else frame
-        design = parsed.rhs.get_model_matrix(frame, na_action="raise")
-        data = cls.from_arrays(
-            np.ascontiguousarray(design, dtype=np.float64),
-            formula_response(parsed, frame),
-            frame[client],
-            names=[str(name) for name in design.columns],
-            offset=None if offset is None else frame[offset],
-            exposure=None if exposure is None else frame[exposure],
-            weights=None if weights is None else frame[weights],
-        )
-        return assembled(data, spec=design.model_spec, n_dropped=dropped)
+        roles = {"client": client, "offset": offset, "exposure": exposure, "weights": weights}
+        return table_data(frame, formula, roles, missing, callers_names(1))
 
     @classmethod
     def from_parquet(
@@ -385,6 +375,16 @@ def assembled(base: ClientData | None = None, /, **parts: Any) -> ClientData:
         before = field.default if base is None else getattr(base, field.name)
         object.__setattr__(data, field.name, parts.get(field.name, before))
     return data
+
+
+def table_data(
+    frame: FrameLike, formula: str, roles: Mapping[str, Any], missing: str, caller: Mapping[str, Any]
+) -> ClientData:
+    """Return the data of a table and a formula, which may use functions and constants of the calling code."""
+    one_of(missing, "missing", ("raise", "drop"))
+    table = read_table(frame, formula, roles, missing, caller)
+    data = ClientData.from_arrays(table.X, table.y, names=table.names, **table.roles)
+    return assembled(data, spec=table.spec, formula=table.formula, n_dropped=table.n_dropped)
 
 
 def _changeable(array: Array) -> Array:

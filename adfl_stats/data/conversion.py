@@ -22,7 +22,15 @@ import pandas as pd
 from adfl_stats._arguments import float64_array, listing
 from adfl_stats._types import Array, Ints
 from adfl_stats.data.columns import coded_response, linear_shift
-from adfl_stats.data.formula import columns_used, formula_response, parsed_formula, refuse_holes
+from adfl_stats.data.formula import (
+    columns_used,
+    formula_design,
+    formula_offset,
+    formula_response,
+    parsed_formula,
+    refuse_holes,
+    refuse_text_numbers,
+)
 from adfl_stats.data.map_files import MapFile
 
 __all__ = ["Conversion", "Request"]
@@ -81,7 +89,8 @@ class Conversion:
     def _varying_columns(self) -> list[str]:
         """Return the columns whose levels matter; refuse terms that need all rows at once."""
         head = self._head()
-        spec = self.parsed.rhs.get_model_matrix(head, na_action="ignore").model_spec
+        refuse_text_numbers(self.parsed, head, self.request.table)
+        spec = formula_design(self.parsed, head, self.request.table, "ignore").model_spec
         if spec.transform_state:
             self._refuse_terms(spec.transform_state)
         # The same rows without those before them: a lag or a mean in the formula gives other values.
@@ -188,7 +197,7 @@ class Conversion:
         request, n = self.request, int(self.sizes.sum())
         offsets = np.concatenate([[0], np.cumsum(self.sizes)])
         shapes: dict[str, tuple[int, ...]] = {"X": (n, len(self.names)), "y": (n,)}
-        if request.offset is not None or request.exposure is not None:
+        if request.offset is not None or request.exposure is not None or self.parsed.offsets:
             shapes["shift"] = (n,)
         if request.weights is not None:
             shapes["row_weights"] = (n,)
@@ -235,9 +244,17 @@ class Conversion:
                 raise ValueError(
                     f"the column {name!r} must be positive; row {rows[row]} of {request.table} has {value:g}"
                 )
-        shift = linear_shift(column[request.offset], column[request.exposure], len(rows))
+        shift = self._shift(frame, column[request.offset], column[request.exposure])
         optional = {"shift": shift, "row_weights": column[request.weights]}
         return out | {name: values for name, values in optional.items() if values is not None}
+
+    def _shift(self, frame: pd.DataFrame, offset: Any, exposure: Any) -> Array | None:
+        """Return offset, exposure and the formula's ``offset()`` terms together."""
+        by_formula = formula_offset(self.parsed, frame)
+        if by_formula is None:
+            return linear_shift(offset, exposure, len(frame))
+        self._check(by_formula, "offset()", frame.index)
+        return linear_shift(by_formula + (0.0 if offset is None else offset), exposure, len(frame))
 
     def _coded(self, response: pd.Series) -> Array:
         if self.classes is None:

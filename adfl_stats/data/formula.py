@@ -1,22 +1,184 @@
-"""What a formula asks of a table: its parts, the columns it needs, and rows where they are missing."""
+"""What a formula asks of a table: its parts, the columns and functions it needs, and rows where they are missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+import builtins
+import inspect
+import re
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from formulaic import Formula
+from formulaic import Formula, SimpleFormula
 from formulaic.errors import FormulaicError
+from formulaic.parser.types import Factor
+from formulaic.transforms import TRANSFORMS
 
 from adfl_stats._arguments import listing
+from adfl_stats._types import Array
 
-__all__ = ["columns_used", "formula_response", "parsed_formula", "refuse_holes"]
+__all__ = [
+    "ParsedFormula",
+    "callers_names",
+    "columns_used",
+    "formula_design",
+    "formula_offset",
+    "formula_response",
+    "parsed_formula",
+    "refuse_holes",
+    "refuse_text_numbers",
+    "text_numbers",
+]
+
+# Terms of mixed models, such as (1 | site) or (x || site).
+RANDOM_EFFECT = re.compile(r"\([^()|]*\|\|?[^()|]*\)")
+OFFSET = re.compile(r"offset\((.*)\)", re.DOTALL)
+# Names that are no Python names: `my column` and Q("my column").
+QUOTED, COLUMN = re.compile(r"`([^`]*)`"), re.compile(r"""\bQ\(["']([^"']*)["']\)""")
+# Functions that take text as it is: levels of a factor.
+OF_LEVELS = ("C(", "hashed(")
 
 
-def parsed_formula(formula: str) -> Any:
+@dataclass(frozen=True, eq=False)
+class ParsedFormula:
+    """The two sides of a formula, without its ``offset()`` terms, which are kept beside.
+
+    Attributes
+    ----------
+    text : str
+        The formula as it was written.
+    lhs, rhs : formulaic SimpleFormula
+        Its sides.
+    offsets : tuple of str
+        What its ``offset()`` terms say.
+    names : dict
+        Functions and constants of the calling code that it uses. Copies by pickle and files do not have them.
+    """
+
+    text: str
+    lhs: Any
+    rhs: Any
+    offsets: tuple[str, ...] = ()
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return parsed_formula, (self.text,)
+
+    @property
+    def _offset_formulas(self) -> list[Any]:
+        return [Formula(f"0 + I({expression})") for expression in self.offsets]
+
+    @cached_property
+    def _expressions(self) -> list[Expression]:
+        factors = [factor for side in (self.lhs, self.rhs) for term in side for factor in term.factors]
+        return [Expression.of(factor) for factor in factors] + [Expression.read(text) for text in self.offsets]
+
+    @property
+    def variables(self) -> set[str]:
+        """Names of columns, or of constants of the calling code."""
+        return {name for expression in self._expressions for name in expression.values}
+
+    @property
+    def functions(self) -> set[str]:
+        """Functions that are called and that formulas do not know by themselves, or the modules they are in."""
+        return {name for expression in self._expressions for name in expression.calls}
+
+    def using(self, caller: Mapping[str, Any], columns: Iterable[Any], rows: int) -> ParsedFormula:
+        """Return the same formula with the functions and constants of the calling code that it uses.
+
+        Parameters
+        ----------
+        caller : mapping
+            Names of the calling code; see `callers_names`.
+        columns : iterable of str
+            The table's columns, which go first.
+        rows : int
+            The table's rows. A name with as many values is no constant, and is left out: rows that are dropped or
+            predicted would not match it.
+
+        Returns
+        -------
+        ParsedFormula
+            With `names`.
+        """
+        bare = {name for expression in self._expressions if expression.bare for name in expression.values}
+        wanted = (self.variables | self.functions) - {str(column) for column in columns} - bare
+        names = {name: caller[name] for name in wanted if name in caller}
+        return replace(self, names={k: v for k, v in names.items() if not (np.ndim(v) and len(v) == rows)})
+
+    @property
+    def covariates(self) -> set[str]:
+        """All names but those of the response alone."""
+        return {name for expression in self._right_hand for name in expression.values | expression.calls}
+
+    @property
+    def numeric_columns(self) -> set[str]:
+        """Covariates that are used as they are or computed with, and not made a factor."""
+        return {name for expression in self._right_hand if not expression.of_levels for name in expression.values}
+
+    @property
+    def _right_hand(self) -> list[Expression]:
+        return self._expressions[sum(len(term.factors) for term in self.lhs) :]
+
+
+@dataclass(frozen=True)
+class Expression:
+    """The names in a factor of a formula."""
+
+    values: frozenset[str]
+    calls: frozenset[str] = frozenset()
+    bare: bool = False
+    of_levels: bool = False
+
+    @classmethod
+    def of(cls, factor: Any) -> Expression:
+        """Return the names in a factor of formulaic."""
+        if factor.eval_method is Factor.EvalMethod.LOOKUP:
+            return cls(frozenset([factor.expr]), bare=True)
+        return cls.read(factor.expr) if factor.eval_method is Factor.EvalMethod.PYTHON else cls(frozenset())
+
+    @classmethod
+    def read(cls, text: str) -> Expression:
+        """Return the names in Python code, in which backticks quote columns."""
+        # formulaic's own list of variables lacks those inside of center(), scale(), poly(), ...
+        tree = ast.parse(QUOTED.sub("None", text).strip(), mode="eval")
+        heads = [_head(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        calls = {head.id for head in heads if head is not None}
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in heads}
+        known = set(TRANSFORMS) | set(dir(builtins))
+        values = (names - known) | set(QUOTED.findall(text)) | set(COLUMN.findall(text))
+        return cls(frozenset(values), frozenset(calls - known), of_levels=text.startswith(OF_LEVELS))
+
+
+def _head(node: ast.expr) -> ast.Name | None:
+    """Return the name that a dotted name begins with."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node if isinstance(node, ast.Name) else None
+
+
+def callers_names(levels: int) -> Mapping[str, Any]:
+    """Return the local and global names of the code so many calls above the caller of this function."""
+    frame = inspect.currentframe()
+    for _ in range(levels + 1):
+        frame = None if frame is None else frame.f_back
+    return {} if frame is None else ChainMap(dict(frame.f_locals), frame.f_globals)
+
+
+def parsed_formula(formula: str) -> ParsedFormula:
     """Return the formula with its two sides; raise ValueError where it lacks one or cannot be read."""
+    if not isinstance(formula, str):
+        raise TypeError(f"formula is a {type(formula).__name__}; write it as text, as in 'y ~ x1 + C(group)'")
+    if random := RANDOM_EFFECT.search(formula):
+        raise ValueError(
+            f"formula is {formula!r}; random effects such as {random[0]} are not supported. Leave the term out: "
+            "clients may differ by themselves, see heterogeneity= of fit and res.heterogeneity()"
+        )
     try:
         parsed = Formula(formula)
     except FormulaicError as error:
@@ -29,14 +191,33 @@ def parsed_formula(formula: str) -> Any:
         raise ValueError(f"formula is {formula!r}; it needs a response, as in 'y ~ x1 + x2'")
     if isinstance(parsed.rhs, tuple):
         raise ValueError(f"formula is {formula!r}; it must have one right-hand side, without '|'")
-    return parsed
+    offsets = {term: _offset_of(term, formula) for term in parsed.rhs}
+    rhs = SimpleFormula([term for term, offset in offsets.items() if offset is None])
+    return ParsedFormula(formula, parsed.lhs, rhs, tuple(offset for offset in offsets.values() if offset is not None))
 
 
-def columns_used(parsed: Any, others: Iterable[str | None], available: Iterable[Any], table: str) -> list[str]:
+def _offset_of(term: Any, formula: str) -> str | None:
+    """Return what a term ``offset(...)`` holds; None for other terms."""
+    found = [match[1] for factor in term.factors if (match := OFFSET.fullmatch(factor.expr))]
+    if found and len(term.factors) > 1:
+        raise ValueError(
+            f"formula is {formula!r}; an offset has no interactions. Write offset(...) as a term of its own"
+        )
+    return found[0] if found else None
+
+
+def columns_used(parsed: ParsedFormula, others: Iterable[Any], available: Iterable[Any], table: str) -> list[Any]:
     """Return the columns that the formula and the other arguments name; raise where `table` lacks one."""
-    named = {column for column in others if column is not None}
-    used = sorted({str(v) for v in parsed.required_variables} | named, key=str)
     present = list(available)
+    calls = sorted(parsed.functions - set(parsed.names) - {str(column) for column in present})
+    if calls:
+        raise ValueError(
+            f"formula is {parsed.text!r}; it calls {listing(calls)}, which formulas do not know and the code that "
+            "called has not defined. Define the function first, or compute the column"
+        )
+    named = {column for column in others if column is not None}
+    methods = parsed.functions & {str(column) for column in present}
+    used = sorted((parsed.variables - set(parsed.names)) | methods | named, key=str)
     absent = [column for column in used if column not in present]
     if absent:
         raise ValueError(
@@ -56,12 +237,57 @@ def refuse_holes(counts: pd.Series, rows: int, table: str) -> None:
         )
 
 
-def formula_response(parsed: Any, frame: pd.DataFrame) -> pd.Series:
+def refuse_text_numbers(parsed: ParsedFormula, frame: pd.DataFrame, table: str) -> None:
+    """Raise ValueError naming covariates that are numbers stored as text: each would become a factor."""
+    for name in sorted(parsed.numeric_columns & {str(column) for column in frame.columns}):
+        column = frame[name]
+        if pd.api.types.is_string_dtype(column.dtype) and text_numbers(column):
+            raise ValueError(
+                f"the column {name!r} of {table} holds numbers stored as text, such as {column.iloc[0]!r}. Convert "
+                f"them, frame[{name!r}] = pd.to_numeric(frame[{name!r}]), or write C({name}) where they name categories"
+            )
+
+
+def text_numbers(values: Iterable[Any]) -> bool:
+    """Return whether all values are texts that read as numbers."""
+    levels = pd.unique(np.asarray(list(values), dtype=object))
+    return len(levels) > 0 and all(isinstance(v, str) for v in levels) and _read_as_numbers(levels)
+
+
+def _read_as_numbers(levels: Any) -> bool:
+    # The first tells for most columns; all of them are read only where it is a number.
+    return all(bool(pd.to_numeric(pd.Series(part), errors="coerce").notna().all()) for part in (levels[:1], levels))
+
+
+def formula_design(parsed: ParsedFormula, frame: pd.DataFrame, table: str, na_action: str = "raise") -> Any:
+    """Return the right-hand side's columns, with the specification that makes them; raise ValueError with the term."""
+    try:
+        return parsed.rhs.get_model_matrix(frame, context=dict(parsed.names), na_action=na_action)
+    except FormulaicError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"formula is {parsed.text!r}; it cannot be computed on {table}: {reason}") from None
+
+
+def formula_response(parsed: ParsedFormula, frame: pd.DataFrame) -> pd.Series:
     """Return the response: a column as it is, or what an expression makes of the frame."""
     text = str(parsed.lhs)
     if text in frame.columns:
         return frame[text]
-    column = parsed.lhs.get_model_matrix(frame, na_action="raise")
+    column = parsed.lhs.get_model_matrix(frame, context=dict(parsed.names), na_action="raise")
     if column.shape[1] != 1:
         raise ValueError(f"the response {text!r} gives {column.shape[1]} columns; one is wanted")
     return pd.Series(np.asarray(column, dtype=np.float64)[:, 0], index=frame.index, name=text)
+
+
+def formula_offset(parsed: ParsedFormula, frame: pd.DataFrame) -> Array | None:
+    """Return the sum of the formula's ``offset()`` terms in every row; None where it has none."""
+    if not parsed.offsets:
+        return None
+    columns = [
+        formula.get_model_matrix(frame, context=dict(parsed.names), na_action="ignore")
+        for formula in parsed._offset_formulas
+    ]
+    for expression, column in zip(parsed.offsets, columns, strict=True):
+        if column.shape[1] != 1:
+            raise ValueError(f"offset({expression}) gives {column.shape[1]} columns; one number a row is wanted")
+    return np.sum([np.asarray(column, dtype=np.float64)[:, 0] for column in columns], axis=0)

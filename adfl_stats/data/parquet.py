@@ -182,5 +182,6 @@ def _read(folder: Path, request: Request, stamp: dict[str, int]) -> ClientData:
         client_name=request.client,
         classes=coded_response(response)[1] if known["labelled"] else None,
         spec=parsed.rhs.get_model_matrix(witnesses, na_action="ignore").model_spec,
+        formula=parsed,
         n_dropped=known["n_dropped"],
     )

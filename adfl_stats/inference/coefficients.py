@@ -268,11 +268,5 @@ class CoefficientInference(Estimates):
         Prediction
             Its ``summary_frame(alpha)`` has means and intervals.
         """
-        design, index = design_for(X, self.record.columns, self.record.spec)
-        return Prediction.at(
-            design,
-            index,
-            Inference.of(self.record, cov_type),
-            offset=offset,
-            exposure=exposure,
-        )
+        inference = Inference.of(self.record, cov_type)
+        return Prediction.at(design_for(X, self.record), inference, offset=offset, exposure=exposure)

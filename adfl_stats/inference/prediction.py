@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -13,52 +13,73 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from adfl_stats._arguments import finite_float64, in_interval, listing
-from adfl_stats._types import Array
+from adfl_stats._frames import foreign_frame, is_foreign_frame, pandas_columns, plain_column
+from adfl_stats._types import Array, FrameLike
 from adfl_stats.data.columns import linear_shift
+from adfl_stats.data.formula import formula_offset
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.record import FitRecord
-
-if TYPE_CHECKING:
-    from formulaic import ModelSpec
 
 __all__ = ["NewRows", "Prediction", "design_for"]
 
 # A frame with the formula's variables or the model's columns, one row of it, or a design matrix.
-NewRows: TypeAlias = pd.DataFrame | pd.Series | ArrayLike
+NewRows: TypeAlias = FrameLike | pd.Series | ArrayLike
 
 
-def design_for(X: NewRows, columns: list[str], spec: ModelSpec | None) -> tuple[Array, pd.Index]:
-    """Return the design matrix for new rows, and their index."""
-    if isinstance(X, pd.DataFrame):
-        absent = [name for name in columns if name not in X.columns]
-        if not absent:
-            return finite_float64(X[columns], "X", 2), X.index
-        if spec is None:
-            raise ValueError(
-                f"X lacks the columns {listing(absent)}; the model was not built from a formula (or was read from a "
-                "file, which keeps no formula), so give its own columns"
-            )
-        needed = sorted({str(v) for v in spec.required_variables} - set(X.columns))
-        if needed:
-            raise ValueError(f"X lacks the formula's variables {listing(needed)}; its columns are {listing(X.columns)}")
-        try:
-            with warnings.catch_warnings():
-                # The formula would give an unknown level the columns of the reference level.
-                warnings.simplefilter("error", DataMismatchWarning)
-                found = spec.get_model_matrix(X, na_action="raise")
-        except DataMismatchWarning as warning:
-            levels = str(warning).partition("{")[2].partition("}")[0]
-            raise ValueError(f"X has levels of a factor that the data of the fit did not have: {levels}") from None
-        return finite_float64(found, "X", 2), X.index
+class NewDesign(NamedTuple):
+    """Rows to predict at: the design matrix, what the formula's ``offset()`` terms add, and the rows' labels."""
+
+    X: Array
+    shift: Array | None
+    index: pd.Index
+
+
+def design_for(X: NewRows, fit: FitRecord) -> NewDesign:
+    """Return the design at new rows."""
+    if is_foreign_frame(X):
+        opened = foreign_frame(X, "X")
+        X = pandas_columns(opened, list(opened.columns))
     if isinstance(X, pd.Series):
-        return design_for(X.to_frame().T, columns, spec)
+        X = X.to_frame().T
+    if isinstance(X, pd.DataFrame):
+        return _design_of_frame(X, fit)
     if np.ndim(X) not in (1, 2):
         raise ValueError(f"X must be a row or rows of numbers, got {X!r}")
-    design = finite_float64(X, "X", np.ndim(X))
-    design = design[None, :] if design.ndim == 1 else design
-    if design.ndim != 2 or design.shape[1] != len(columns):
-        raise ValueError(f"X has shape {design.shape}; {len(columns)} columns are wanted")
-    return design, pd.RangeIndex(len(design))
+    design = np.atleast_2d(finite_float64(X, "X", np.ndim(X)))
+    if design.shape[1] != len(fit.columns):
+        raise ValueError(f"X has shape {design.shape}; {len(fit.columns)} columns are wanted")
+    return NewDesign(design, None, pd.RangeIndex(len(design)))
+
+
+def _design_of_frame(X: pd.DataFrame, fit: FitRecord) -> NewDesign:
+    absent = [name for name in fit.columns if name not in X.columns]
+    if not absent and (fit.formula is None or not fit.formula.offsets):
+        return NewDesign(finite_float64(X[fit.columns], "X", 2), None, X.index)
+    if fit.spec is None or fit.formula is None:
+        raise ValueError(
+            f"X lacks the columns {listing(absent)}; the model was not built from a formula (or was read from a "
+            "file, which keeps no formula), so give its own columns"
+        )
+    covariates, kept = fit.formula.covariates, fit.formula.names
+    needed = sorted((covariates & fit.formula.variables) - set(X.columns) - set(kept))
+    if needed:
+        raise ValueError(f"X lacks the formula's variables {listing(needed)}; its columns are {listing(X.columns)}")
+    lost = sorted(covariates & fit.formula.functions - set(X.columns) - set(kept))
+    if lost:
+        raise ValueError(
+            f"the formula calls {listing(lost)}, a function of the code that made the model, which copies of results "
+            f"do not keep; give X with the model's own columns: {listing(fit.columns)}"
+        )
+    rows = pd.DataFrame({name: plain_column(X[name]) for name in X.columns if name in covariates}, index=X.index)
+    try:
+        with warnings.catch_warnings():
+            # The formula would give an unknown level the columns of the reference level.
+            warnings.simplefilter("error", DataMismatchWarning)
+            found = fit.spec.get_model_matrix(rows, context=dict(kept), na_action="raise")
+    except DataMismatchWarning as warning:
+        levels = str(warning).partition("{")[2].partition("}")[0]
+        raise ValueError(f"X has levels of a factor that the data of the fit did not have: {levels}") from None
+    return NewDesign(finite_float64(found, "X", 2), formula_offset(fit.formula, rows), X.index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +120,7 @@ class Prediction:
     @classmethod
     def at(
         cls,
-        X: Array,
-        index: pd.Index,
+        design: NewDesign,
         inference: Inference,
         *,
         offset: ArrayLike | None,
@@ -110,26 +130,25 @@ class Prediction:
 
         Parameters
         ----------
-        X : ndarray (n, p)
+        design : NewDesign
             The rows.
-        index : pandas.Index
-            Their labels.
         inference : Inference
             The fit and the kind of covariance.
         offset, exposure : array, optional
-            As in the data.
+            As in the data, beside what the formula's ``offset()`` terms add.
 
         Returns
         -------
         Prediction
             The predictions.
         """
-        fit = inference.fit
+        fit, X, index = inference.fit, design.X, design.index
         params = fit.theta.mean(axis=0)
         eta = X @ params.reshape(fit.family.outputs, -1).T
         shift = linear_shift(offset, exposure, len(X))
-        if shift is not None:
-            eta += shift[:, None]
+        for part in (shift, design.shift):
+            if part is not None:
+                eta += part[:, None]
         if fit.family.name == "multinomial":
             return cls._of_classes(X, eta, index, inference)
         eta = eta[:, 0]

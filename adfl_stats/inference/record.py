@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from adfl_stats._algebra import inverse
 from adfl_stats._types import Array, Ints, Mask
+from adfl_stats.data.formula import ParsedFormula
 from adfl_stats.engine.numerical_error import NumericalError, sandwich
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, Run
@@ -127,6 +128,7 @@ class FitRecord(RunRecord):
     y_name: str
     at_estimate: AtEstimate
     spec: Any = None
+    formula: ParsedFormula | None = None
     chosen_cov_type: str | None = None
     penalty: Ridge | None = None
 
@@ -240,6 +242,7 @@ def fit_record(
         client_name=glm.data.client_name,
         at_estimate=AtEstimate(model, problem, outcome, plan.heterogeneity),
         spec=glm.data.spec,
+        formula=glm.data.formula,
         penalty=glm.penalty,
     )
 

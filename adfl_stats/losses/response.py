@@ -7,6 +7,7 @@ import numpy as np
 from adfl_stats._arguments import listing
 from adfl_stats._types import FamilyLike
 from adfl_stats.data.client_data import ClientData, assembled
+from adfl_stats.data.formula import text_numbers
 from adfl_stats.losses.families import Family, resolve_family
 
 __all__ = ["with_family"]
@@ -27,6 +28,11 @@ def with_family(data: ClientData, family: FamilyLike) -> tuple[ClientData, Famil
             )
         data = assembled(data, y=codes.astype(np.float64), classes=tuple(int(v) for v in levels))
     resolved = resolve_family(name if name == "multinomial" else family, len(data.classes or ()))
+    if data.classes is not None and resolved.name not in ("multinomial", "binomial") and text_numbers(data.classes):
+        raise ValueError(
+            f"y holds numbers stored as text, such as {data.classes[0]!r}; family {resolved.name!r} wants numbers. "
+            "Convert them, for example with pd.to_numeric"
+        )
     if data.classes is not None and resolved.name != "multinomial" and len(data.classes) > 2:
         raise ValueError(
             f"y holds the labels {listing(data.classes)}, family {resolved.name!r} wants numbers; "

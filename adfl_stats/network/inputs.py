@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from adfl_stats._arguments import listing
+from adfl_stats._frames import foreign_frame, is_foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.errors import NetworkWarning
 
@@ -220,6 +221,9 @@ def edge_table(edges: EdgesLike) -> pd.DataFrame:
         table = pd.read_csv(edges, keep_default_na=False, na_values=[""])
     elif isinstance(edges, pd.DataFrame):
         table = edges
+    elif is_foreign_frame(edges):
+        opened = foreign_frame(edges, "edges")
+        table = pandas_columns(opened, list(opened.columns))
     else:
         table = _table_of_pairs(edges)
     absent = [column for column in ("source", "target") if column not in table.columns]
@@ -237,7 +241,7 @@ def edge_table(edges: EdgesLike) -> pd.DataFrame:
             raise ValueError(
                 f"edges has missing values in column {column!r}, the first in row {gaps[0]}; fill or drop such rows"
             )
-    return table.reset_index(drop=True)
+    return pd.DataFrame({name: plain_column(table[name]) for name in table.columns}).reset_index(drop=True)
 
 
 def _table_of_pairs(edges: Iterable[Sequence[Any]]) -> pd.DataFrame:

@@ -1,6 +1,8 @@
-"""Networks in the order of the data's clients."""
+"""Networks as users hand them over, and in the order of the data's clients."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pandas as pd
 
@@ -8,7 +10,20 @@ from adfl_stats._arguments import listing
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 
-__all__ = ["matched"]
+__all__ = ["as_network", "matched"]
+
+
+def as_network(network: Any, name: str) -> Network | NetworkSchedule:
+    """Return a network or a schedule as it is, and a graph of networkx as a network; raise TypeError for the rest."""
+    if isinstance(network, (Network, NetworkSchedule)):
+        return network
+    if all(hasattr(network, part) for part in ("nodes", "edges", "is_directed")):
+        return Network.from_networkx(network)
+    raise TypeError(
+        f"{name} is a {type(network).__name__}; build a Network with Network.from_adjacency (0 and 1), from_weights "
+        "(rows that sum to 1), from_edges or from_networkx, or a NetworkSchedule with networks.schedule or "
+        "networks.dropout"
+    )
 
 
 def matched(network: Network | NetworkSchedule, clients: pd.Index) -> Network | NetworkSchedule:

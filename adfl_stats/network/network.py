@@ -127,7 +127,8 @@ class Network(NetworkMeasures):
         Parameters
         ----------
         edges : DataFrame, path of a CSV file, or iterable of pairs
-            Columns source, target and, if wanted, weight. Weights are scaled to sum 1 for each target.
+            A frame of pandas, polars or Arrow. Columns source, target and, if wanted, weight. Weights are scaled to
+            sum 1 for each target.
             Edges stated twice count once, with a NetworkWarning; if their weights differ it is an error.
         labels : iterable, optional
             All clients, in the order wanted. By default the names in `edges`, sorted.

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import Ints
+from adfl_stats.network.matching import as_network
 from adfl_stats.network.network import Network
-from adfl_stats.network.schedule import NetworkSchedule, one_network
+from adfl_stats.network.schedule import one_network
 from adfl_stats.theory.checks import FAILS, HOLDS, INDICATIVE, UNKNOWN, Check, Report, decided
 from adfl_stats.theory.condition_5 import Condition5, condition_5
 from adfl_stats.theory.network_repairs import repair_advice, repair_table
 
+if TYPE_CHECKING:
+    import networkx
+
 __all__ = ["check_network"]
 
 
-def check_network(net: Network) -> Report:
+def check_network(net: Network | networkx.Graph) -> Report:
     """Check a network against Condition 5 of the paper, and say what would improve it.
 
     Condition 5 demands ``rho = ||W'(I - 11'/M)W|| + SE(W) < 1``. The paper remarks that it "is automatically
@@ -34,8 +39,9 @@ def check_network(net: Network) -> Report:
 
     Parameters
     ----------
-    net : Network
-        Any network. The work and the memory grow with the number of edges.
+    net : Network or networkx graph
+        Any network; in a graph an edge u -> v means that v receives from u. The work and the memory grow with the
+        number of edges.
 
     Returns
     -------
@@ -51,10 +57,7 @@ def check_network(net: Network) -> Report:
     >>> report["rho"].status, report["period"].value
     ('fails', 3.0)
     """
-    if isinstance(net, NetworkSchedule):
-        net = one_network(net, "check_network")
-    if not isinstance(net, Network):
-        raise TypeError(f"net must be a Network, got {type(net).__name__}; make one by Network.from_adjacency(net)")
+    net = one_network(as_network(net, "net"), "check_network")
     influence_trouble = _influence_trouble(net)
     condition = condition_5(net)
     checks = (

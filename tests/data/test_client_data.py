@@ -293,7 +293,7 @@ def test_bad_arrays_are_refused(changes, error, message):
         ({"formula": "y + w ~ x"}, ValueError, "the response 'y [+] w' gives 2 columns; one is wanted"),
         ({"formula": "y ~ x | group"}, ValueError, r"it must have one right-hand side, without '\|'"),
         ({"missing": "ignore"}, ValueError, "missing is 'ignore'; choose one of 'raise', 'drop'"),
-        ({"frame": "y ~ x"}, TypeError, "frame is a str; pass a pandas DataFrame, then the formula"),
+        ({"frame": "y ~ x"}, TypeError, "frame is a str; pass a pandas, polars or Arrow table"),
     ],
 )
 def test_bad_frames_and_formulas_are_refused(wards, arguments, error, message):

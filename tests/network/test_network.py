@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+import adfl_stats as ad
 from adfl_stats.errors import NetworkWarning
 from adfl_stats.network import balance, spectrum
 from adfl_stats.network import generators as networks
@@ -765,3 +766,23 @@ def test_balanced_is_sparse(monkeypatch):
     net = networks.erdos_renyi(20_000, 20 / 20_000, seed=1)
     monkeypatch.setattr(sparse.csr_array, "toarray", None)
     assert net.balanced().se < 1e-12
+
+
+def test_edges_of_other_packages():
+    polars, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"source": ["a", "b", "c"], "target": ["b", "c", "a"], "weight": [1, 2, 3]})
+    wanted = Network.from_edges(frame)
+    for table in (polars.from_pandas(frame), pa.Table.from_pandas(frame), frame.convert_dtypes()):
+        net = Network.from_edges(table)
+        assert list(net.labels) == ["a", "b", "c"]
+        np.testing.assert_array_equal(net.W.toarray(), wanted.W.toarray())
+
+
+def test_graphs_stand_for_networks_where_one_is_wanted():
+    graph = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("a", "c")])
+    wanted = ad.check_network(Network.from_networkx(graph))
+    assert str(ad.check_network(graph)) == str(wanted)
+    sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=3, n=30, p=2)
+    data = ad.ClientData.from_arrays(sim.X, sim.y, np.array(list("abc"))[sim.client])
+    model = ad.DecentralizedGLM(data, graph)
+    np.testing.assert_array_equal(model.network.W.toarray(), Network.from_networkx(graph).W.toarray())

@@ -198,7 +198,7 @@ def test_majorities_by_hand():
 
 
 def test_refuses_what_is_not_a_network():
-    with pytest.raises(TypeError, match="net must be a Network, got ndarray; make one by"):
+    with pytest.raises(TypeError, match=r"net is a ndarray; build a Network with Network\.from_adjacency \(0 and 1\)"):
         ad.check_network(np.eye(3))
 
 
