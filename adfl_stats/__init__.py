@@ -58,6 +58,7 @@ from adfl_stats.objective_model import DecentralizedModel
 from adfl_stats.report import plots
 from adfl_stats.report.starts import compare_starts
 from adfl_stats.simulate import study
+from adfl_stats.simulate.studies import Study
 from adfl_stats.theory import check_network
 
 try:
@@ -98,6 +99,7 @@ __all__ = [
     "SelectionWarning",
     "StorageError",
     "StorageWarning",
+    "Study",
     "TrimmedScores",
     "attacks",
     "check_network",

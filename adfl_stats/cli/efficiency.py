@@ -14,6 +14,7 @@ from adfl_stats._threads import default_threads
 from adfl_stats.cli.outputs import output_file
 from adfl_stats.simulate import study
 from adfl_stats.simulate.acceptance import COVERAGE, MOST_FLAGS, POWER, all_met, family_means, judged
+from adfl_stats.simulate.settings import Q
 
 __all__ = ["add_efficiency"]
 
@@ -62,7 +63,7 @@ def _efficiency(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     draws = study.run(
         cells,
-        study.METHODS if options.rivals else ("fit",),
+        study.RIVALS if options.rivals else ("fit",),
         replicates=usual if options.replicates is None else options.replicates,
         jobs=options.jobs,
         solver=options.solver,
@@ -104,9 +105,9 @@ def _inference(table: pd.DataFrame) -> list[str]:
         f"{ours['coverage'].mean():.3f} on average."
     ]
     if len(bent):
-        few = bent["fdr"] <= study.Q + 2.0 * bent["fdr_se"].fillna(0.0)
+        few = bent["fdr"] <= Q + 2.0 * bent["fdr_se"].fillna(0.0)
         lines.append(
-            f"False discoveries at most {study.Q:g} plus two standard errors in {int(few.sum())}, power at least "
+            f"False discoveries at most {Q:g} plus two standard errors in {int(few.sum())}, power at least "
             f"{POWER:g} in {int((bent['power'] >= POWER).sum())} of {len(bent)} cells."
         )
     if len(clean):

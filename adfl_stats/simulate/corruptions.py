@@ -6,6 +6,7 @@ public, so the others are choices of this package.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,10 +18,9 @@ from adfl_stats._arguments import one_of
 from adfl_stats._types import Array
 from adfl_stats.losses.families import Family
 
-__all__ = ["CORRUPTIONS", "ClientDraw", "corrupt", "corruption_kinds", "respond"]
+__all__ = ["CORRUPTIONS", "ClientDraw", "Corruption", "corrupt", "corruption_kinds", "respond"]
 
 DataCorruption: TypeAlias = Callable[[Array, Array, np.random.Generator], tuple[Any, Any]]
-Kind: TypeAlias = str | DataCorruption
 
 # Ours: counts up to exp(30) = 1e13 are exact in float64.
 _MOST_LOG_MEAN = 30.0
@@ -46,6 +46,8 @@ class ClientDraw:
         Whether the first column of `X` is constant.
     link : str
         The link; empty for the family's usual one.
+    other : tuple of ndarray, or None
+        The clean rows (X, y) of a normal client, which copies take; None where no client is normal.
 
     Examples
     --------
@@ -64,6 +66,7 @@ class ClientDraw:
     noise: float
     intercept: bool
     link: str = ""
+    other: tuple[Array, Array] | None = None
 
     def respond(self, theta: Array) -> Array:
         """Return the responses under another parameter, from the same random numbers.
@@ -79,6 +82,35 @@ class ClientDraw:
             The responses.
         """
         return respond(self.family, self.X @ theta, self.shocks, self.noise, self.link)
+
+
+class Corruption(ABC):
+    """A corruption of a client's rows that has options: the base of `Shift`, `UnitError`, ..., and of your own.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> class Rounded(ad.simulate.Corruption):
+    ...     name = "rounded"
+    ...
+    ...     def __call__(self, draw, rng):
+    ...         return draw.X.round(), draw.y
+    >>> sim = ad.simulate.glm_design(M=4, n=5, p=2, abnormal=[0], corruption=Rounded(), seed=1)
+    >>> bool((sim.X[:5] == sim.X[:5].round()).all())
+    True
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its label in tables."""
+
+    @abstractmethod
+    def __call__(self, draw: ClientDraw, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return the corrupted X and y of a client."""
+
+
+Kind: TypeAlias = str | Corruption | DataCorruption
 
 
 def respond(family: str, eta: Array, shocks: Array, noise: float, link: str = "") -> Array:
@@ -188,7 +220,8 @@ def corrupt(kind: Kind, draw: ClientDraw, rng: np.random.Generator) -> tuple[Arr
     """Return one client's rows as the corruption leaves them."""
     if isinstance(kind, str):
         return CORRUPTIONS[kind](draw, rng)
-    X, y = (np.asarray(part, dtype=np.float64) for part in kind(draw.X.copy(), draw.y.copy(), rng))
+    made = kind(draw, rng) if isinstance(kind, Corruption) else kind(draw.X.copy(), draw.y.copy(), rng)
+    X, y = (np.asarray(part, dtype=np.float64) for part in made)
     if X.shape != draw.X.shape or y.shape != draw.y.shape:
         raise ValueError(
             f"the corruption function returned shapes {X.shape} and {y.shape}; "

@@ -173,14 +173,24 @@ def _assemble(
     stop = np.cumsum(sizes)
     # One generator per client: what happens to one does not depend on which others are abnormal.
     rngs = streams.corruption.spawn(M) if chosen.size else []
+    other = _normal_rows(X, y, sizes, stop, chosen)
     for turn, m in enumerate(chosen):
         rows = slice(stop[m] - sizes[m], stop[m])
-        draw = ClientDraw(X[rows], y[rows], shocks[rows], theta0, family, noise, intercept, link)
+        draw = ClientDraw(X[rows], y[rows], shocks[rows], theta0, family, noise, intercept, link, other)
         X[rows], y[rows] = corrupt(kinds[turn % len(kinds)], draw, rngs[m])
     abnormal = np.zeros(M, dtype=np.bool_)
     abnormal[chosen] = True
     client = np.repeat(words["labels"], sizes)
     return Simulation(X=X, y=y, client=client, sizes=sizes, theta0=theta0, abnormal=abnormal, family=family, **words)
+
+
+def _normal_rows(X: Array, y: Array, sizes: Ints, stop: Ints, chosen: Ints) -> tuple[Array, Array] | None:
+    """Return the rows of the first normal client; None where there is none."""
+    normal = np.setdiff1d(np.arange(len(sizes)), chosen)
+    if not normal.size:
+        return None
+    rows = slice(stop[normal[0]] - sizes[normal[0]], stop[normal[0]])
+    return X[rows], y[rows]
 
 
 def _covariates(kind: str, sizes: Ints, p: int, streams: _Streams) -> Array:
@@ -252,8 +262,9 @@ def glm_design(
         column (the paper leaves that open), Y and the constant as they were; "MP", Y from theta_c, which
         keeps the first floor(0.1 p) slopes of `theta0` and loses the others. Ours: "BF" as Y -> 1 - Y for
         binary responses, "LF" the same by its own name, "permute" (Y permuted within the client) and "noise"
-        (Y replaced by t noise with 2 degrees of freedom). A callable maps (X, y, rng) of a client to its new
-        (X, y). Several corruptions are assigned to the abnormal clients in turn.
+        (Y replaced by t noise with 2 degrees of freedom). Those with options are objects: `PartialRows`, `HeavyTails`,
+        `UnitError`, `SwappedColumns`, `Shift`, `Copies`, and `Composed` for several on one client. A callable maps
+        (X, y, rng) of a client to its new (X, y). A list is assigned to the abnormal clients in turn.
     covariates : {"homogeneous", "heterogeneous"}
         X ~ N(0, I); or (ours) X ~ N(mu_m, Sigma_m) on client m, where mu_m ~ N(0, 0.25 I), Sigma_m has
         entries r_m^|j-k| and r_m ~ U(0, 0.5). The law of Y given X is common to all normal clients.

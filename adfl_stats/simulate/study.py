@@ -1,59 +1,36 @@
-"""Monte-Carlo studies with known truth: efficiency relative to the oracle, coverage, false discoveries, power.
+"""Presets of studies: the settings of the paper and their counterparts in other families, cell by cell.
 
 `grid` lists cells, `run` draws data sets in each of them and fits them in parallel, `efficiency` puts the draws
-together. The oracle pools the rows of the normal clients (theta_A of the paper's section 4); the efficiency of a
-method is the oracle's mean squared error over that of the normal clients' own estimates.
+together; `preset` is the same as a `Study`, which can be interrupted and resumed. The oracle pools the rows of the
+normal clients (theta_A of the paper's section 4); the efficiency of a method is the oracle's mean squared error over
+that of the normal clients' own estimates.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
-import warnings
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache, partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import in_interval, one_of, whole_number
-from adfl_stats._threads import one_blas_thread
-from adfl_stats._types import Mask
-from adfl_stats.data.client_data import ClientData
-from adfl_stats.engine.pooled import pooled_estimate
-from adfl_stats.errors import AdflWarning
-from adfl_stats.inference.results import Results
-from adfl_stats.inference.screening import screen
-from adfl_stats.methods import DFL, Bridge, ClippedGossip, GeometricMedian, Method, Oracle
-from adfl_stats.model import DecentralizedGLM
-from adfl_stats.network import generators
-from adfl_stats.network.network import Network
+from adfl_stats.simulate.contenders import METHODS, Make, NamedDesign, chosen_methods, network_by_name
 from adfl_stats.simulate.designs import CORRUPTIONS, Simulation, glm_design
+from adfl_stats.simulate.monte_carlo import table_of
+from adfl_stats.simulate.runner import Done, run_settings
+from adfl_stats.simulate.settings import Setting
+from adfl_stats.simulate.studies import Study
 
-__all__ = ["DESIGNS", "METHODS", "Cell", "Design", "draw", "efficiency", "grid", "run"]
-
-Make: TypeAlias = Callable[[Mask], Method | None]
-Row: TypeAlias = dict[str, Any]
+__all__ = ["DESIGNS", "METHODS", "Cell", "Design", "draw", "efficiency", "grid", "preset", "run"]
 
 COVARIATES = ("homogeneous", "heterogeneous")
 # Ours: a sparse circle, a dense one, and a random network with 10 neighbours on average at M = 100.
 NETWORKS = ("circle-5", "circle-30", "erdos-renyi-.1")
-# The false discovery rate of `screen`. Ours: its default.
-Q = 0.1
-
-METHODS: dict[str, Make] = {
-    "fit": lambda abnormal: None,
-    "DFL": lambda abnormal: DFL(),
-    "BRIDGE-M": lambda abnormal: Bridge("median"),
-    "BRIDGE-T": lambda abnormal: Bridge("trimmed", b=1),
-    "ClippedGossip": lambda abnormal: ClippedGossip(),
-    "GeometricMedian": lambda abnormal: GeometricMedian(),
-    "oracle DFL": lambda abnormal: Oracle(abnormal, balance=True),
-}
-"""Methods by name; each makes its method object, None for the default of `fit`, from the mask of abnormal clients."""
+# What `adfl-stats efficiency --rivals` compares with.
+RIVALS = ("fit", "DFL", "BRIDGE-M", "BRIDGE-T", "ClippedGossip", "GeometricMedian", "oracle DFL")
 
 
 @dataclass(frozen=True)
@@ -182,7 +159,7 @@ def grid(
         slope = in_interval(slope, "slope", 0.0, np.inf, open_low=True)
     names = list(networks)
     for name in names:
-        _network(name, sizes["M"])
+        network_by_name(name)(sizes["M"])
     laws = usual.covariates if covariates is None else covariates
     kinds = usual.corruptions if corruptions is None else corruptions
     parts = usual.shares if shares is None else shares
@@ -224,19 +201,22 @@ def draw(cell: Cell, replicate: int, seed: int = 1) -> Simulation:
     >>> ad.study.draw(cell, 0).X.shape
     (1800, 5)
     """
-    # Slopes share their random numbers, so that a comparison of two has less noise.
-    words = " ".join(str(value) for name, value in asdict(cell).items() if name != "slope")
-    theta0 = None if cell.slope is None else cell.slope * (np.arange(cell.p) < max(1, cell.p // 5))
-    return glm_design(
-        cell.family,
-        cell.M,
-        cell.n,
-        cell.p,
-        abnormal=cell.share,
-        corruption=cell.corruption if cell.share else None,
-        covariates=cell.covariates,
-        theta0=theta0,
-        seed=np.random.default_rng([seed, zlib.crc32(words.encode()), replicate]),
+    return _setting(cell).draw(replicate, whole_number(seed, "seed", 0))
+
+
+def _setting(cell: Cell) -> Setting:
+    about = asdict(cell)
+    size = {name: about[name] for name in ("M", "n", "p")}
+    # Slopes and networks share their random numbers, so that a comparison of two has less noise.
+    data_key = {name: value for name, value in about.items() if name not in ("slope", "network")}
+    return Setting(
+        about,
+        network_by_name(cell.network),
+        NamedDesign(cell.family, {"covariates": cell.covariates}, cell.slope),
+        cell.corruption if cell.share else None,
+        cell.share,
+        size,
+        data_key,
     )
 
 
@@ -275,11 +255,7 @@ def run(
     Returns
     -------
     DataFrame
-        One row per cell, replicate and method. mse : mean over normal clients of the squared distance between
-        their own estimate and the truth; oracle_mse : that of the oracle; coverage : share of the coefficients
-        whose 95 % interval has the truth (NaN for methods without standard errors); flags, fdr, power : of
-        `screen` at q = .1, fdr being the share of normal clients among the flagged ones, 0 if there are
-        none, and power NaN where no client is abnormal; converged.
+        One row per cell, replicate and method, with the columns of `Study.draws`.
 
     Examples
     --------
@@ -289,23 +265,103 @@ def run(
     >>> draws.groupby("method", sort=False)["power"].mean().tolist()[0]
     1.0
     """
-    chosen = _chosen(methods)
+    chosen = chosen_methods(methods)
     whole_number(replicates, "replicates", 1)
     whole_number(jobs, "jobs", 1)
     whole_number(seed, "seed", 0)
     one_of(solver, "solver", ("auto", "rounds", "limit"))
-    tasks = [(cell, k) for cell in cells for k in range(replicates)]
-    if not tasks:
+    settings = [_setting(cell) for cell in cells]
+    if not settings:
         raise ValueError("cells is empty; give at least one, as grid() returns them")
-    try:
-        from joblib import Parallel, delayed
-    except ImportError:
-        raise ImportError("studies need joblib; install it with: pip install 'adfl-stats[study]'") from None
-    watched = _bar(len(tasks)) if progress else iter
-    parts = Parallel(n_jobs=jobs, return_as="generator")(
-        delayed(_replicate)(cell, k, chosen, solver, seed) for cell, k in tasks
+    done: Done = {}
+    run_settings(
+        settings,
+        chosen,
+        replicates=replicates,
+        seed=seed,
+        options={"solver": "rounds" if solver == "rounds" else "auto"},
+        inference=True,
+        jobs=jobs,
+        done=done,
+        folder=None,
+        progress=progress,
     )
-    return pd.DataFrame(itertools.chain.from_iterable(watched(parts)))
+    rows = itertools.chain.from_iterable(done[setting.key, k] for setting in settings for k in range(replicates))
+    return pd.DataFrame(rows).drop(columns="error", errors="ignore")
+
+
+def preset(
+    family: str = "gaussian",
+    methods: Any = ("fit",),
+    *,
+    networks: Any = NETWORKS,
+    corruptions: Any = None,
+    shares: Iterable[float] | None = None,
+    covariates: Iterable[str] | None = None,
+    M: int | None = None,
+    n: int | None = None,
+    p: int | None = None,
+    slope: float | None = 1.0,
+    replicates: int = 20,
+    seed: int = 1,
+    solver: str = "auto",
+) -> Study:
+    """Return the study of ``adfl-stats efficiency``: the full design of a family in `DESIGNS`, or a part of it.
+
+    Parameters
+    ----------
+    family : {"gaussian", "binomial", "poisson"}
+        Of the responses.
+    methods : list or mapping
+        As in `Study`.
+    networks, corruptions : list or mapping, optional
+        As in `Study`.
+    shares : iterable of float, optional
+        Shares of abnormal clients.
+    covariates : iterable of str, optional
+        "homogeneous", "heterogeneous": the labels of the study's designs.
+    M, n, p : int, optional
+        Clients, rows of each, covariates.
+    slope : float or None
+        Strength of the signal; see `Cell`.
+    replicates : int
+        Data sets in a setting.
+    seed : int
+        Another one gives other data.
+    solver : {"auto", "rounds", "limit"}
+        As in `run`.
+
+    Returns
+    -------
+    Study
+        Not yet run.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> ad.study.preset()
+    Study: 78 settings x 20 replicates x 1 methods (0 of 1560 data sets done)
+    """
+    usual = DESIGNS[one_of(family, "family", tuple(DESIGNS))]
+    laws = usual.covariates if covariates is None else covariates
+    if slope is not None:
+        slope = in_interval(slope, "slope", 0.0, np.inf, open_low=True)
+    designs = {one_of(law, "covariates", COVARIATES): NamedDesign(family, {"covariates": law}, slope) for law in laws}
+    sizes = {name: getattr(usual, name) if value is None else value for name, value in {"M": M, "n": n, "p": p}.items()}
+    return Study(
+        methods,
+        networks,
+        designs,
+        usual.corruptions if corruptions is None else corruptions,
+        [
+            in_interval(share, "shares", 0.0, 0.5, open_high=True)
+            for share in (usual.shares if shares is None else shares)
+        ],
+        sizes,
+        replicates=replicates,
+        seed=seed,
+        fit={"solver": solver},
+    )
 
 
 def efficiency(draws: pd.DataFrame) -> pd.DataFrame:
@@ -320,9 +376,9 @@ def efficiency(draws: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         efficiency : mean of the oracle's squared error over the mean of the method's, over replicates; se : its
-        Monte-Carlo standard error by the delta method (NaN for one replicate); mse, oracle_mse : the two means;
-        coverage, fdr, power, converged : means; fdr_se : standard error of the mean; any_flag : share of the data
-        sets with a flag.
+        Monte-Carlo standard error by the delta method (NaN for one replicate); mse, oracle_mse : the two means; the
+        means of the other columns; with `_se` added their standard errors; any_flag : share of the data sets with
+        a flag.
 
     Examples
     --------
@@ -333,25 +389,8 @@ def efficiency(draws: pd.DataFrame) -> pd.DataFrame:
     >>> bool(table.loc["fit", "efficiency"] > table.loc["DFL", "efficiency"])
     True
     """
-    keys = [*(field.name for field in fields(Cell)), "method"]
-    rows = []
-    for values, part in draws.groupby(keys, sort=False, dropna=False):
-        ratio = part["oracle_mse"].mean() / part["mse"].mean()
-        apart = part["oracle_mse"] / part["oracle_mse"].mean() - part["mse"] / part["mse"].mean()
-        line = {"replicates": len(part), "efficiency": ratio, "se": ratio * apart.std() / np.sqrt(len(part))}
-        means = ("mse", "oracle_mse", "coverage", "fdr", "power", "converged")
-        line |= {name: part[name].mean() for name in means} | {"any_flag": (part["flags"] > 0).mean()}
-        line["fdr_se"] = part["fdr"].std() / np.sqrt(len(part))
-        rows.append(dict(zip(keys, values, strict=True)) | line)
-    return pd.DataFrame(rows)
-
-
-def _chosen(methods: Iterable[str] | Mapping[str, Make]) -> dict[str, Make]:
-    if isinstance(methods, Mapping):
-        return dict(methods)
-    if isinstance(methods, str):
-        raise TypeError(f"methods is {methods!r}; give a list of names, as in methods=[{methods!r}]")
-    return {name: METHODS[one_of(name, "methods", tuple(METHODS))] for name in methods}
+    table = table_of(draws, [field.name for field in fields(Cell)])
+    return table.assign(se=table["efficiency_se"])
 
 
 def _possible(kind: str, family: str, p: int) -> str:
@@ -359,70 +398,3 @@ def _possible(kind: str, family: str, p: int) -> str:
     one_of(kind, "corruptions", tuple(CORRUPTIONS))
     glm_design(family, 1, 1, p, abnormal=[0], corruption=kind, seed=0)
     return kind
-
-
-@lru_cache(maxsize=16)
-def _network(name: str, M: int) -> Network:
-    """Return the network of a name; random ones are drawn with one seed, so that all replicates share them."""
-    if name == "complete":
-        return generators.complete(M)
-    if circle := re.fullmatch(r"circle-(\d+)", name):
-        return generators.directed_circle(M, int(circle[1]))
-    if random := re.fullmatch(r"erdos-renyi-(0?\.\d+)", name):
-        return generators.erdos_renyi(M, float(random[1]), seed=1)
-    raise ValueError(
-        f"networks has {name!r}; choose circle-D, erdos-renyi-q or complete, as in 'circle-5' or 'erdos-renyi-.1'"
-    )
-
-
-def _replicate(cell: Cell, k: int, methods: dict[str, Make], solver: str, seed: int) -> list[Row]:
-    """Draw one data set and fit it by all methods."""
-    # In one BLAS thread throughout: the oracle's last bits would otherwise depend on the number of workers.
-    with one_blas_thread(), warnings.catch_warnings():
-        # What did not converge is counted.
-        warnings.simplefilter("ignore", AdflWarning)
-        sim = draw(cell, k, seed)
-        model = DecentralizedGLM(
-            ClientData.from_arrays(sim.X, sim.y, sim.client), _network(cell.network, cell.M), cell.family
-        )
-        oracle = _oracle_error(model, sim)
-        rows = []
-        for name, make in methods.items():
-            res = model.fit(make(sim.abnormal), solver="rounds" if solver == "rounds" else "auto", threads=1)
-            about = asdict(cell) | {"replicate": k, "method": name, "oracle_mse": oracle}
-            rows.append(about | _measured(res, sim))
-        return rows
-
-
-def _oracle_error(model: DecentralizedGLM, sim: Simulation) -> float:
-    estimate = pooled_estimate(model.data, model.family, ~sim.abnormal, np.zeros(len(sim.theta0)))
-    if estimate is None:
-        raise ValueError(
-            f"the {int((~sim.abnormal).sum())} normal clients' rows do not determine all {len(sim.theta0)} "
-            "coefficients, so that there is no oracle; give more rows n or clients M, or fewer covariates p"
-        )
-    return float(np.sum((estimate.params - sim.theta0) ** 2))
-
-
-def _measured(res: Results, sim: Simulation) -> Row:
-    """Hold one fit against the truth."""
-    normal = ~sim.abnormal
-    limits = res.conf_int().to_numpy()
-    inside = (limits[:, 0] <= sim.theta0) & (sim.theta0 <= limits[:, 1])
-    flagged = screen(res, Q).to_frame()["flagged"].to_numpy()
-    return {
-        "mse": float(((res.client_params.to_numpy()[normal] - sim.theta0) ** 2).sum(axis=1).mean()),
-        "coverage": float(inside.mean()) if np.isfinite(limits).all() else np.nan,
-        "flags": int(flagged.sum()),
-        "fdr": float(flagged[normal].sum() / max(flagged.sum(), 1)),
-        "power": float(flagged[sim.abnormal].mean()) if sim.abnormal.any() else np.nan,
-        "converged": bool(res.converged),
-    }
-
-
-def _bar(total: int) -> Callable[[Iterable[list[Row]]], Iterable[list[Row]]]:
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        raise ImportError("progress=True needs tqdm; install it with: pip install 'adfl-stats[study]'") from None
-    return partial(tqdm, total=total, desc="data sets", unit="set", mininterval=0.0, leave=False)

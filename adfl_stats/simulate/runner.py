@@ -1,0 +1,84 @@
+"""Settings times replicates, run in parallel by joblib and kept as they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from adfl_stats._threads import one_blas_thread
+from adfl_stats.simulate.contenders import Make
+from adfl_stats.simulate.folder import Folder
+from adfl_stats.simulate.settings import Row, Setting
+
+__all__ = ["Done", "run_settings"]
+
+Done = dict[tuple[str, int], list[Row]]
+
+
+def run_settings(
+    settings: Sequence[Setting],
+    methods: Mapping[str, Make],
+    *,
+    replicates: int,
+    seed: int,
+    options: Mapping[str, Any],
+    inference: bool,
+    jobs: int | None,
+    done: Done,
+    folder: Folder | None,
+    progress: bool,
+) -> None:
+    """Add the rows of every setting and replicate that `done` lacks to it, and to the folder, as each ends."""
+    tasks = [(setting, k) for setting in settings for k in range(replicates)]
+    left = [(setting, k) for setting, k in tasks if (setting.key, k) not in done]
+    bar = _bar(len(tasks), len(tasks) - len(left)) if progress else None
+    try:
+        for setting, k, rows in _finished(left, methods, options, seed, inference, jobs):
+            done[setting, k] = rows
+            if folder is not None:
+                folder.save(setting, k, rows)
+            if bar is not None:
+                bar.update()
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def _finished(
+    tasks: Sequence[tuple[Setting, int]],
+    methods: Mapping[str, Make],
+    options: Mapping[str, Any],
+    seed: int,
+    inference: bool,
+    jobs: int | None,
+) -> Iterable[tuple[str, int, list[Row]]]:
+    """Yield key, replicate and rows of each task when it ends."""
+    try:
+        from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
+    except ImportError:
+        raise ImportError("studies need joblib; install it with: pip install 'adfl-stats[study]'") from None
+    calls = (delayed(_rows)(setting, k, methods, options, seed, inference) for setting, k in tasks)
+    # One BLAS thread here too: threads as workers share this process, and each restores what it found.
+    with one_blas_thread():
+        try:
+            yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(calls)
+        except TerminatedWorkerError as error:
+            raise RuntimeError(
+                "a worker process died, perhaps for want of memory. What was finished is kept: run the study again, "
+                "with fewer jobs if memory is short"
+            ) from error
+
+
+def _rows(
+    setting: Setting, k: int, methods: Mapping[str, Make], options: Mapping[str, Any], seed: int, inference: bool
+) -> tuple[str, int, list[Row]]:
+    return setting.key, k, setting.rows(k, methods, options, seed, inference)
+
+
+def _bar(total: int, already: int) -> Any:
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise ImportError("progress=True needs tqdm; install it with: pip install 'adfl-stats[study]'") from None
+    return tqdm(total=total, initial=already, desc="data sets", unit="set", mininterval=0.0, leave=False)

@@ -1,0 +1,59 @@
+"""Studies in TOML files."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from adfl_stats._arguments import one_of
+
+__all__ = ["read_study"]
+
+KEYS = (
+    "methods", "networks", "designs", "corruptions", "shares", "sizes", "replicates", "seed", "fit", "inference",
+)  # fmt: skip
+
+
+def read_study(path: Path) -> dict[str, Any]:
+    """Return the arguments of `Study` that a file gives; messages name the file, line and key."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OSError(f"{path}: {error.strerror}; give a TOML file that can be read") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is not UTF-8, which TOML files are in") from None
+    try:
+        spec = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(
+            f"{path}: {error}{_key_near(text, str(error))}. See the TOML example of: adfl-stats study --help"
+        ) from None
+    for key in spec:
+        if key not in KEYS:
+            try:
+                one_of(key, "key", KEYS)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {_line(text, key)}: {error}") from None
+    for label, table in spec.get("networks", {}).items() if isinstance(spec.get("networks"), dict) else ():
+        if isinstance(table, dict) and "file" in table:
+            # A file beside the specification is found from everywhere.
+            spec["networks"][label] = table | {"file": str(path.parent / table["file"])}
+    return spec
+
+
+def _line(text: str, key: str) -> int:
+    """Return the line on which a key is first set, from 1."""
+    wanted = re.compile(rf"\s*(\[+\s*)?[\"']?{re.escape(key)}[\"']?\s*[=\].]")
+    return next((k for k, line in enumerate(text.splitlines(), start=1) if wanted.match(line)), 1)
+
+
+def _key_near(text: str, message: str) -> str:
+    """Return the key that was being read where the parser gave up."""
+    at = re.search(r"line (\d+)", message)
+    lines = text.splitlines()
+    for line in reversed(lines[: int(at[1]) if at else len(lines)]):
+        if key := re.match(r"\s*\[*\s*([\w.\"'-]+)\s*[=\]]?", line):
+            return f", near the key {key[1]!r}"
+    return ""
