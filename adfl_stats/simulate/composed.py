@@ -271,7 +271,7 @@ class Copies(Corruption):
         return X[rows], y[rows]
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Composed(Corruption):
     """Several corruptions of one client, one after the other.
 
@@ -280,25 +280,23 @@ class Composed(Corruption):
 
     Parameters
     ----------
-    *parts : str, Corruption or callable
+    parts : sequence of str, Corruption or callable
         In their order.
 
     Examples
     --------
     >>> import adfl_stats as ad
-    >>> both = ad.simulate.Composed("OOD", ad.simulate.PartialRows("BF", 0.5))
+    >>> both = ad.simulate.Composed(["OOD", ad.simulate.PartialRows("BF", 0.5)])
     >>> both.name
     'OOD + BF in 50% of the rows'
     """
 
-    parts: tuple[Any, ...]
+    parts: Sequence[Any]
 
-    def __init__(self, *parts: Any) -> None:
-        if len(parts) == 1 and isinstance(parts[0], list):
-            parts = tuple(parts[0])
-        if not parts:
-            raise ValueError("Composed is empty; give at least one corruption")
-        object.__setattr__(self, "parts", tuple(_checked(part) for part in parts))
+    def __post_init__(self) -> None:
+        if isinstance(self.parts, str) or not isinstance(self.parts, Sequence) or not self.parts:
+            raise ValueError(f"parts is {self.parts!r}; give a list of corruptions, as in ['OOD', 'BF']")
+        object.__setattr__(self, "parts", tuple(_checked(part) for part in self.parts))
 
     @property
     def name(self) -> str:
@@ -370,6 +368,4 @@ def corruption_of(table: Mapping[str, Any]) -> Any:
     kind = KINDS[one_of(given.pop("kind", None), "corruptions: kind", tuple(KINDS))]
     for option in given:
         one_of(option, f"corruptions: option of {kind.__name__}", [part.name for part in fields(kind)])
-    if kind is Composed:
-        return Composed(*given.get("parts", ()))
     return kind(**given)

@@ -83,7 +83,7 @@ def test_tables_and_objects_are_the_same_study():
         {"b": ad.Bridge("trimmed", b=1), "o": lambda abnormal: ad.Oracle(abnormal, balance=True)},
         networks={"w": ad.networks.small_world(20, 8, 0.2, seed=1)},
         designs={"d": partial(ad.simulate.glm_design, covariates="heterogeneous", theta0=[2.0, 0.0, 0.0])},
-        corruptions={"c": ad.simulate.Composed("OOD", ad.simulate.Shift(9.0))},
+        corruptions={"c": ad.simulate.Composed(["OOD", ad.simulate.Shift(9.0)])},
         shares=[0.2],
     ).run()
     assert_frame_equal(numbers(tables), numbers(objects), check_exact=True)
