@@ -70,7 +70,7 @@ def settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, la
         bound = curvatures if problem.glm.family.has_global_bound else None
     else:
         step = plan.step
-    run = Run(np.array(start, dtype=np.float64), step)
+    run = Run(np.array(start, dtype=np.float64), step, began=start, metric=metric)
     runs, theta = Iteration(problem, [steps], step, metric), np.tile(problem.mean(start), (problem.M, 1, 1))
     # The error falls with the step, so a second or third step is the last.
     for _ in range(8):

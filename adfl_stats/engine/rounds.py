@@ -99,7 +99,8 @@ class Plan:
 class Run:
     """The state after some rounds, and its trace.
 
-    `needed` is about how many rounds lead to a limit that was solved for directly.
+    `began` are the estimates (M, P) before the first round, and `metric` (p, p) the coordinates of the steps, None for
+    the user's own. `needed` is about how many rounds lead to a limit that was solved for directly.
     """
 
     theta: Array
@@ -108,6 +109,8 @@ class Run:
     solver: str = "rounds"
     needed: float = np.nan
     trace: list[dict[str, float]] = field(default_factory=list)
+    began: Array | None = None
+    metric: Array | None = None
 
     def record(self, moved: float, transport: Transport = LOCAL) -> None:
         """Add a line to the trace."""
@@ -183,7 +186,7 @@ def iterate(
             return _cautiously(problem, theta, steps, scheme, plan, bar)
         step = plan.step or scheme.caution * _plain_step(problem, steps, theta)
         rounds = rounds_of(scheme, problem, steps, plan.attack, None, plan.first_round)
-        loop = _Loop(problem, Run(theta, step), steps, scheme, rounds, bar)
+        loop = _Loop(problem, Run(theta, step, began=start), steps, scheme, rounds, bar)
         if plan.rounds is not None:
             fine = _exactly(loop, plan.rounds)
         elif scheme.schedule == "phases":
@@ -293,7 +296,7 @@ def _cautiously(problem: Problem, start: Array, steps: ClientSteps, scheme: Sche
     }
     for _ in range(8):
         rounds = rounds_of(scheme, problem, steps, plan.attack, metric, plan.first_round)
-        loop = _Loop(problem, Run(start.copy(), step), steps, scheme, rounds, bar)
+        loop = _Loop(problem, Run(start.copy(), step, began=start, metric=metric), steps, scheme, rounds, bar)
         if schedules[scheme.schedule](loop, plan):
             return loop.run
         step /= 4.0

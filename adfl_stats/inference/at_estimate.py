@@ -265,5 +265,6 @@ class AtEstimate:
     def regularity(self) -> Regularity:
         """Curvatures and moments of Conditions 3 and 4; takes a second pass over the data."""
         source = self._from
-        glm = source.problem.glm
-        return regularity(glm.data, glm.family, source.params, source.seen[0].clients, glm.penalty)
+        glm, members = source.problem.glm, source.problem.members
+        clients, parts = source.seen[0].clients, members.transport.batches()
+        return regularity(glm.data, glm.family, source.params, clients, glm.penalty, members.total, parts)

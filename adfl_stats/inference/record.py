@@ -34,30 +34,36 @@ __all__ = ["FitRecord", "RunRecord", "Start", "fit_record", "run_parts"]
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """The initial estimates of the last stage, in as few numbers as Condition 7 and Theorem 2 need.
+    """Where a stage began, in as few numbers as Condition 7 and Theorem 2 need.
 
     Attributes
     ----------
     centre : ndarray (P,)
-        Their mean over the clients; NaN where a method has no initial estimates.
+        The mean over the clients of their initial estimates, from which their weights come (Condition 7); NaN where a
+        method has none.
     spread : float
         The mean of their squared distances from it.
-    reach : float
-        The largest distance of one of them from the final estimate.
+    reach, stacked : float
+        Of the estimates that the last run began with: the largest distance of one of them from the final estimate,
+        delta_0 of Theorem 2, and the norm of all these distances, ||theta*(0) - I* theta||.
     """
 
     centre: Array
     spread: float
     reach: float
+    stacked: float
 
     @classmethod
-    def of(cls, initial: Array | None, params: Array) -> Start:
-        """Sum up initial estimates (M, P) beside the final one (P,)."""
-        if initial is None:
-            return cls(np.full(len(params), np.nan), np.nan, np.nan)
-        centre = initial.mean(axis=0)
-        spread = float(np.mean(np.sum((initial - centre) ** 2, axis=1)))
-        return cls(centre, spread, float(np.max(np.linalg.norm(initial - params, axis=1))))
+    def of(cls, initial: Array | None, began: Array | None, params: Array) -> Start:
+        """Sum up initial estimates and those before the last run (M, P) beside the final estimate (P,)."""
+        centre, spread, reach, stacked = np.full(len(params), np.nan), np.nan, np.nan, np.nan
+        if initial is not None:
+            centre = initial.mean(axis=0)
+            spread = float(np.mean(np.sum((initial - centre) ** 2, axis=1)))
+        if began is not None:
+            away = np.linalg.norm(began - params, axis=1)
+            reach, stacked = float(away.max()), float(np.linalg.norm(away))
+        return cls(centre, spread, reach, stacked)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -120,7 +126,7 @@ class FitRecord(RunRecord):
     """The state of a `Results`; see there for the meaning of each."""
 
     family: Family
-    preconditioned: bool
+    metric: Array | None
     n_dropped: int
     sizes: Ints
     columns: list[str]
@@ -131,6 +137,11 @@ class FitRecord(RunRecord):
     formula: ParsedFormula | None = None
     chosen_cov_type: str | None = None
     penalty: Ridge | None = None
+
+    @property
+    def preconditioned(self) -> bool:
+        """Whether steps were taken in other coordinates than the user's: theta_m moves by -alpha f_m Q grad L_m."""
+        return self.metric is not None
 
     @property
     def effective_parameters(self) -> float:
@@ -211,7 +222,7 @@ def run_parts(problem: Problem, method: Method, outcome: Outcome, plan: Plan, sa
         "set_aside": ~np.asarray(problem.objective.counted) & (weights == 0.0),
         "tolerance": plan.tolerance,
         "trace_columns": _trace_columns(outcome.runs),
-        "start": Start.of(outcome.initial, outcome.theta.mean(axis=0)),
+        "start": Start.of(outcome.initial, last.began, outcome.theta.mean(axis=0)),
         "smooth": outcome.smooth,
         "solver": last.solver,
         "step": last.step,
@@ -233,8 +244,7 @@ def fit_record(
         **run_parts(problem, method, outcome, plan, said),
         family=glm.family,
         n_dropped=glm.data.n_dropped,
-        # The engine changes coordinates where it chooses both the step and the rounds.
-        preconditioned=plan.step is None and plan.rounds is None,
+        metric=outcome.runs[-1].metric,
         sizes=glm.data.sizes,
         columns=list(glm.data.names),
         classes=glm.data.classes,

@@ -30,14 +30,14 @@ __all__ = ["load", "save"]
 
 T = TypeVar("T")
 
-FORMAT = 5
+FORMAT = 6
 # What records of all objectives have.
 _RUN_ARRAYS = ("theta", "weights", "total_weights", "set_aside")
 _RUN_WORDS = (
     "method", "weighted", "details", "tolerance", "solver", "step", "rounds", "rounds_needed", "total_rounds", "smooth",
     "names", "client_name", "weighting",
 )  # fmt: skip
-_WORDS = ("columns", "classes", "y_name", "preconditioned", "n_dropped", "chosen_cov_type")
+_WORDS = ("columns", "classes", "y_name", "n_dropped", "chosen_cov_type")
 # Parts of inference that are arrays and numbers.
 _PARTS: dict[str, type[Any]] = {
     "evaluation": Evaluation,
@@ -73,6 +73,8 @@ def _add_fit(fit: FitRecord, arrays: dict[str, Any], words: dict[str, Any]) -> N
     """Add what the record of a GLM has beyond that of a run."""
     parts = fit.at_estimate.parts()
     arrays["sizes"] = fit.sizes
+    if fit.metric is not None:
+        arrays["metric"] = fit.metric
     for name in _PARTS:
         arrays |= _arrays(name, parts[name])
     glance = None if fit.glance is fit.clients else fit.glance
@@ -150,6 +152,7 @@ def _loaded_fit(run: dict[str, Any], arrays: dict[str, Any], words: dict[str, An
         **{name: words[name] for name in _WORDS if name != "classes"},
         classes=None if words["classes"] is None else tuple(words["classes"]),
         sizes=arrays["sizes"],
+        metric=arrays.get("metric"),
         family=Family(**words["family"]),
         at_estimate=AtEstimate.of_parts(parts),
         penalty=None if words["penalty"] is None else Ridge(np.array(words["penalty"])),

@@ -33,6 +33,8 @@ from adfl_stats.losses.penalties import Ridge
 __all__ = [
     "Evaluation",
     "PointSums",
+    "Total",
+    "all_here",
     "client_gradients",
     "curvature_and_meat",
     "evaluate",
@@ -50,7 +52,7 @@ Total: TypeAlias = Callable[[Callable[[slice], Array]], Array]
 ROUNDING = 1e-12
 
 
-def _all_here(part: Callable[[slice], Array]) -> Array:
+def all_here(part: Callable[[slice], Array]) -> Array:
     """Return the sum over all clients where there are none elsewhere."""
     return part(slice(None))
 
@@ -127,7 +129,7 @@ def evaluate(
     weights: Array,
     trusted: Mask | None = None,
     visit: Callable[[list[Batch], ClientMoments], None] | None = None,
-    total: Total = _all_here,
+    total: Total = all_here,
     parts: Sequence[slice] = (slice(None),),
     slope: Array | None = None,
 ) -> PointSums:

@@ -22,6 +22,8 @@ Kind = TypeVar("Kind", bound="type[Family]")
 
 # Lower bound on variances: below it a probability is 0 or 1 to rounding.
 TINY = 1e-12
+# Where a derivative is taken from differences: central differences of second order have an error of about 1e-8. Ours.
+DIFFERENCE = 1e-4
 # Rows of y that are checked at a time.
 CHECK_ROWS = 1 << 16
 
@@ -203,6 +205,21 @@ class Family:
         Where the curvature has no bound, a local one: the larger of the value at eta and at the saturated fit mu = y.
         """
         raise NotImplementedError
+
+    @property
+    def bounded_derivatives(self) -> bool:
+        """Whether `derivative_bounds` hold for every linear predictor, as Condition 4 asks over all of Theta."""
+        return False
+
+    def derivative_bounds(self, eta: Array, y: Array) -> tuple[Array, Array]:
+        """Return, per observation, bounds on the second and third derivative of the loss in eta, over all eta.
+
+        Where there are none (see `bounded_derivatives`): `curvature_bound`, which is local, and the size of the third
+        derivative at eta itself, from differences of the second.
+        """
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            third = (self.curvature(eta + DIFFERENCE, y) - self.curvature(eta - DIFFERENCE, y)) / (2.0 * DIFFERENCE)
+        return self.curvature_bound(eta, y), np.abs(third)
 
     def dispersion_terms(self, eta: Array, y: Array) -> Array:
         """Return the squared Pearson residuals (over q for q outputs), whose mean estimates the dispersion."""

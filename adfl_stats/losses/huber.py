@@ -114,6 +114,14 @@ class HuberLoss(Family):
         """Return the global bound 1."""
         return np.ones(len(y))
 
+    @property
+    def bounded_derivatives(self) -> bool:
+        return True
+
+    def derivative_bounds(self, eta: Array, y: Array) -> tuple[Array, Array]:
+        """Return 1 and infinity: the second derivative jumps at |r| = k."""
+        return np.ones(len(y)), np.full(len(y), np.inf)
+
     def dispersion_terms(self, eta: Array, y: Array) -> Array:
         """Return psi^2 / (2 Phi(c) - 1): the variance of a row's score is the dispersion times its information."""
         return np.square(self.residual(eta, y)) / self._share_within

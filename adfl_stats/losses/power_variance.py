@@ -105,6 +105,18 @@ class PowerVariance(Family, ABC):
         saturated = np.maximum(y, LEAST_SHARE * self.mean(eta) if power < 0.0 else 0.0)
         return np.maximum(bound, _over(saturated**power, self._link.q**2))
 
+    def derivative_bounds(self, eta: Array, y: Array) -> tuple[Array, Array]:
+        """Return local values: the bound of the curvature, and the third derivative at eta, the slope of the second.
+
+        With s = 1 / q as above it is s^3 ((2 - k - q)(2 - k - 2 q) mu + (k + q - 1)(1 - k - 2 q) y) mu^(1 - k - 3 q).
+        """
+        inside, q, k = self.inside(eta), self._link.q, self.k
+        with np.errstate(over="ignore", invalid="ignore"):
+            own = (2.0 - k - q) * (2.0 - k - 2.0 * q) * self._link.power(inside, 2.0 - k - 3.0 * q)
+            observed = (k + q - 1.0) * (1.0 - k - 2.0 * q) * y
+            third = own + observed * self._link.power(inside, 1.0 - k - 3.0 * q) if np.any(observed) else own
+        return self.curvature_bound(eta, y), np.abs(_over(third, q**3))
+
     def dispersion_terms(self, eta: Array, y: Array) -> Array:
         mu = self.mean(eta)
         return np.square((y - mu) * mu ** (-0.5 * self.k))
@@ -183,6 +195,14 @@ class LinearGaussian(Gaussian):
 
     def curvature_bound(self, eta: Array, y: Array) -> Array:
         return np.ones(len(y))
+
+    @property
+    def bounded_derivatives(self) -> bool:
+        return True
+
+    def derivative_bounds(self, eta: Array, y: Array) -> tuple[Array, Array]:
+        """Return 1 and 0."""
+        return np.ones(len(y)), np.zeros(len(y))
 
     def dispersion_terms(self, eta: Array, y: Array) -> Array:
         return (y - eta) ** 2

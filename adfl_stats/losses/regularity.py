@@ -1,16 +1,18 @@
-"""What Conditions 3 and 4 of the paper ask of each client: curvature that is bounded away from zero, light tails."""
+"""What Conditions 3 and 4 and Theorem 1 of the paper ask of the clients: curvature, tails, sums over all rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._types import Array, Ints
-from adfl_stats.data.batches import batches
+from adfl_stats.data.batches import Batch, batches
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import ClientMoments, linear_predictor
+from adfl_stats.losses.evaluation import Total, all_here
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Ridge
 
@@ -19,7 +21,7 @@ __all__ = ["Regularity", "regularity"]
 
 @dataclass(frozen=True)
 class Regularity:
-    """One entry a client.
+    """What a second pass over the data finds at a point: one entry a client, but for the last two.
 
     Attributes
     ----------
@@ -30,7 +32,15 @@ class Regularity:
     gradient_noise : ndarray (M,)
         Standard error of its gradient, the root of the trace of its variance.
     score_moment, curvature_moment, lipschitz_moment : ndarray (M,)
-        Eighth roots of eighth moments, Condition 4; see `_tails`.
+        Eighth roots of eighth moments, Condition 4; see `_Tails`.
+    shares : ndarray (M,)
+        Its share of the rows (by their weights) of all clients; none for those that are set aside.
+    hessian : ndarray (P, P)
+        Mean Hessian over the rows of all clients, whatever their weights in a fit: Omega of Theorem 1.
+    meat : ndarray (P, P)
+        Variance of the mean score over the rows of all clients, Sigma / N of Theorem 1: N^-2 times the sum over rows of
+        the squared scores less the mean of their client. Clients are fixed, as in the paper, so that
+        differences between their means are bias and not variance.
     """
 
     ranks: Ints
@@ -40,25 +50,57 @@ class Regularity:
     score_moment: Array
     curvature_moment: Array
     lipschitz_moment: Array
+    shares: Array
+    hessian: Array
+    meat: Array
 
 
 def regularity(
-    data: ClientData, family: Family, theta: Array, clients: ClientMoments, penalty: Ridge | None = None
+    data: ClientData,
+    family: Family,
+    theta: Array,
+    clients: ClientMoments,
+    penalty: Ridge | None = None,
+    total: Total = all_here,
+    parts: Sequence[slice] = (slice(None),),
 ) -> Regularity:
     """Measure all clients at theta (P,), where the sums over their rows are `clients`, in one pass over the data.
 
-    A penalty counts in the extreme curvatures; it does not vary from row to row.
+    A penalty counts in the curvatures; it does not vary from row to row. `total` and `parts` are those of `evaluate`.
     """
     _, ranks = roots_of_inverses(clients.information)
     values = np.linalg.eigvalsh(clients.hessian).astype(np.float64, copy=False)
-    tails = _tails(data, family, theta, clients.gradient, values[:, -1])
+    tails = _Tails(data, family, theta, clients.gradient, values[:, -1], parts)
+    for batch in batches(data, data.X.shape[1]):
+        tails.add(batch)
+    own = clients.penalised(penalty, theta).hessian
     if penalty is not None:
-        values = np.linalg.eigvalsh(clients.penalised(penalty, theta).hessian).astype(np.float64, copy=False)
-    return Regularity(np.where(data.counted, ranks, len(theta)), values[:, 0], values[:, -1], *tails)
+        values = np.linalg.eigvalsh(own).astype(np.float64, copy=False)
+    rows = np.where(data.counted, data.totals, 0.0)
+    N = float(total(lambda at: np.asarray(rows[at].sum())))
+    shares = rows / N
+
+    def pooled(at: slice) -> Array:
+        use = data.counted[at]
+        return np.asarray(np.tensordot(shares[at][use], own[at][use], 1))
+
+    noise, score, curvature, lipschitz = tails.moments()
+    return Regularity(
+        ranks=np.where(data.counted, ranks, len(theta)),
+        least_curvature=values[:, 0],
+        most_curvature=values[:, -1],
+        gradient_noise=noise,
+        score_moment=score,
+        curvature_moment=curvature,
+        lipschitz_moment=lipschitz,
+        shares=shares,
+        hessian=total(pooled),
+        meat=total(lambda at: tails.meats[str(at)]) / N**2,
+    )
 
 
-def _tails(data: ClientData, family: Family, theta: Array, gradients: Array, most: Array) -> list[Array]:
-    """Return how noisy each client's gradient is and how heavy the tails of its rows are (Condition 4).
+class _Tails:
+    """How noisy each client's gradient is and how heavy the tails of its rows are (Condition 4).
 
     Parameters
     ----------
@@ -68,43 +110,63 @@ def _tails(data: ClientData, family: Family, theta: Array, gradients: Array, mos
         Each client's mean gradient.
     most : ndarray (M,)
         The largest eigenvalue of each client's Hessian, ||H_m||.
-
-    Returns
-    -------
-    noise : ndarray (M,)
-        Root of the trace of the variance of the mean score.
-    score, curvature, lipschitz : ndarray (M,)
-        Eighth roots of the means over rows of the eighth powers of ||score_i - mean score||; of
-        max(c_i ||x_i||^2, ||H_m||), which bounds ||c_i x_i x_i' - H_m||_2, because both matrices are
-        nonnegative definite, more sharply than the Frobenius norm does; and of kappa_i ||x_i||^2, the
-        Lipschitz constant of the row's gradient, with the family's bound kappa_i on the curvature.
+    parts : sequence of slice
+        The parts of the clients whose squared scores are summed apart.
     """
-    M, p = data.n_clients, data.X.shape[1]
-    sums = np.zeros((4, M))
-    along = gradients.reshape(M, -1, p)
-    squared_gradients = np.einsum("ij,ij->i", gradients, gradients)
-    for batch in batches(data, p):
-        rows, client = batch.rows, batch.spread(np.arange(batch.clients.start, batch.clients.stop))
-        X, y = data.X[rows], data.y[rows]
-        eta = linear_predictor(data, family, theta, rows)
-        residual = family.residual(eta, y).reshape(len(y), -1)
+
+    def __init__(
+        self, data: ClientData, family: Family, theta: Array, gradients: Array, most: Array, parts: Sequence[slice]
+    ) -> None:
+        self.data, self.family, self.theta, self.gradients, self.most = data, family, theta, gradients, most
+        self.sums = np.zeros((4, data.n_clients))
+        self.meats = {str(part): np.zeros((len(theta), len(theta))) for part in parts}
+        # The clients of each part; those that are set aside are in none.
+        self.inside = {str(part): np.zeros(data.n_clients, dtype=bool) for part in parts}
+        for part in parts:
+            self.inside[str(part)][part] = data.counted[part]
+
+    def add(self, batch: Batch) -> None:
+        """Take in the rows of a batch."""
+        data, family, rows = self.data, self.family, batch.rows
+        X, y, weight = data.X[rows], data.y[rows], data.weights_of(rows)
+        eta = linear_predictor(data, family, self.theta, rows)
+        residual = family.residual(eta, y).reshape(len(y), -1, 1)
         squared = np.einsum("ij,ij->i", X, X)
-        # ||r x - g||^2, multiplied out, output by output.
-        apart = np.einsum("ij,ij->i", residual, residual) * squared + squared_gradients[client]
-        for j in range(family.outputs):
-            apart -= 2.0 * residual[:, j] * np.einsum("ij,ij->i", X, along[client, j])
-        np.maximum(apart, 0.0, out=apart)
-        own = _largest(family.curvature(eta, y)) * squared
-        # Where a loss is not convex, the norms of the two matrices add up.
-        curvature = np.maximum(own, most[client] - np.minimum(own, 0.0))
-        lipschitz = family.curvature_bound(eta, y) * squared
-        weight = data.weights_of(rows)
         # A column in an odd unit may overflow an eighth power; its moment is then infinite.
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = (residual * X[:, None, :]).reshape(len(y), -1) - batch.spread(self.gradients[batch.clients])
+            apart = np.einsum("ij,ij->i", scores, scores)
+            own = _largest(family.curvature(eta, y)) * squared
+            # Where a loss is not convex, the norms of the two matrices add up.
+            curvature = np.maximum(own, batch.spread(self.most[batch.clients]) - np.minimum(own, 0.0))
+            second, third = family.derivative_bounds(eta, y)
+            lipschitz = np.maximum(second * squared, _times(third, squared**1.5))
             terms = weight * apart, *(np.square(np.square(v)) for v in (apart, curvature**2, lipschitz**2))
-            for total, term in zip(sums, terms, strict=True):
-                total[batch.clients] += batch.sums(weight * term)
-    return [np.sqrt(sums[0]) / data.totals, *(sums[1:] / data.totals) ** 0.125]
+            for sums, term in zip(self.sums, terms, strict=True):
+                sums[batch.clients] += batch.sums(weight * term)
+            scores *= weight[:, None]
+        for name, inside in self.inside.items():
+            use = batch.spread(inside[batch.clients])
+            counted = scores if use.all() else scores[use]
+            self.meats[name] += counted.T @ counted
+
+    def moments(self) -> list[Array]:
+        """Return four arrays (M,).
+
+        The first is the root of the trace of the variance of the mean score. The others are eighth roots of the means
+        over rows of the eighth powers of ||score_i - mean score||; of max(c_i ||x_i||^2, ||H_m||), which bounds
+        ||c_i x_i x_i' - H_m||_2, because both matrices are nonnegative definite, more sharply than the Frobenius
+        norm does; and of L(X_i, Y_i) = max(kappa_i ||x_i||^2, tau_i ||x_i||^3), the Lipschitz constant of the row's
+        gradient and of its Hessian, with the family's bounds kappa_i and tau_i on the second and third derivative of
+        the loss in the linear predictor (`Family.derivative_bounds`).
+        """
+        totals = self.data.totals
+        return [np.sqrt(self.sums[0]) / totals, *(self.sums[1:] / totals) ** 0.125]
+
+
+def _times(bound: Array, size: Array) -> Array:
+    """Return the product; a row of zeros has a constant loss, also where the bound is infinite."""
+    return np.where(size > 0.0, bound * size, 0.0)
 
 
 def _largest(curvature: Array) -> Array:

@@ -60,7 +60,7 @@ class ADFL(Method):
     from one another (see `adfl_stats.trust`); the paper leaves the choice of lambda and of the start to its
     Appendix D, which is not public, and this is ours. With a number for `lam` it is the paper's method, Algorithm 1
     (one stage) or 2 (several): each stage measures every client's suspicion s_m at its current estimate, gives it
-    the weight omega_m = exp(-lam s_m), equation (4.3) with pi(x) = exp(-x), divides the weights by the largest (end
+    the weight omega_m = exp(-lam s_m), equation (4.4) with pi(x) = exp(-x), divides the weights by the largest (end
     of section 4.2; done in logs, so that a large lam cannot underflow) and runs weighted DFL. The next stage starts
     from the estimates of the last, as the text of section 4.2 says; Algorithm 2 as printed leaves that assignment out.
 
@@ -345,7 +345,7 @@ def _near(clients: ClientModel, theta: Array) -> bool:
 
 def _joined(runs: list[Run]) -> Run:
     """Return the runs as one, whose weights changed on the way."""
-    whole = Run(runs[-1].theta, runs[-1].step)
+    whole = Run(runs[-1].theta, runs[-1].step, began=runs[0].began, metric=runs[-1].metric)
     for run in runs:
         whole.trace += [line | {"round": line["round"] + whole.rounds} for line in run.trace]
         whole.rounds += run.rounds

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 __all__ = [
     "adaptive_bound",
     "bias_range",
+    "combined_bound",
     "contraction",
     "dfl_floor",
     "dfl_rate",
@@ -21,6 +22,7 @@ __all__ = [
     "err2",
     "err3",
     "lambda_window",
+    "limit_bound",
     "oracle_requirements",
     "variance_bound",
     "weight_bounds",
@@ -61,6 +63,24 @@ def dfl_floor(step: float, se: float, rho: float, varrho: float, lambda_min: flo
     0.02
     """
     return _over(step + se, max(1.0 - rho, 0.0) * (1.0 - varrho) * lambda_min)
+
+
+def combined_bound(
+    step: float, se: float, rho: float, varrho: float, flat_mean: float, n: float, M: int, level: float
+) -> float:
+    """Return the bound on M^-1/2 ||theta*(infinity) - I* theta_0|| below Proposition 1, by it and Theorem 1.
+
+    (alpha + SE(W)) / {(1 - rho)(1 - varrho)} + level^-1/2 {1 / ((1 - varrho) (n M)^1/2) + varrho ||flat_A||
+    + (varrho ||flat_A||)^1/2 / N^1/2 + 1 / (n M)}, which holds with probability 1 - level, the paper's delta.
+
+    Examples
+    --------
+    >>> round(combined_bound(step=0.1, se=0.0, rho=0.5, varrho=0.0, flat_mean=0.0, n=100, M=100, level=0.25), 4)
+    0.2202
+    """
+    bias, rows = varrho * flat_mean, n * M
+    statistical = 1.0 / ((1.0 - varrho) * math.sqrt(rows)) + bias + math.sqrt(bias / rows) + 1.0 / rows
+    return _over(step + se, max(1.0 - rho, 0.0) * (1.0 - varrho)) + statistical / math.sqrt(level)
 
 
 def contraction(steps: Sequence[float], rounds: Sequence[float], omega_good: float, lambda_min: float) -> float:
@@ -117,6 +137,17 @@ def err3(
     kept = varrho * flat_rms * omega_bad
     lost = delta * (math.sqrt(math.log(N) / N) + L_max * oracle_distance)
     return _over(kept + lost, omega_good * lambda_min)
+
+
+def limit_bound(
+    step: float, se: float, n: float, N: float, varrho: float, omega_good: float, omega_bad: float, delta: float
+) -> float:
+    """Return equation (4.3) of Theorem 2 with C = 1, the bound on the distance of the limit from the oracle.
+
+    [{alpha + SE(W)}(n^-1/2 + varrho^1/2) + varrho omega_bad + delta / N^1/2] / omega_good.
+    """
+    numerical = (step + se) * (1.0 / math.sqrt(n) + math.sqrt(varrho))
+    return _over(numerical + varrho * omega_bad + delta / math.sqrt(N), omega_good)
 
 
 def oracle_requirements(

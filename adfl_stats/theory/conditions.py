@@ -7,6 +7,7 @@ import math
 from adfl_stats._arguments import listing
 from adfl_stats.theory.checks import FAILS, HOLDS, INDICATIVE, UNKNOWN, Check, decided, number
 from adfl_stats.theory.constants import Constants
+from adfl_stats.theory.flat import LEVEL
 
 __all__ = ["conditions", "start_conditions", "told"]
 
@@ -63,18 +64,11 @@ def conditions(c: Constants) -> list[Check]:
             "finite",
             INDICATIVE,
             f"Largest eighth moment (its eighth root) over clients: of the scores {number(c.score_moment)}, of the "
-            f"rows' Hessians at most {number(c.curvature_moment)}. A sample always has one; heavy tails show as a "
-            "value far above that of most clients.",
+            f"rows' Hessians at most {number(c.curvature_moment)}. Both are taken at the estimate, where the condition "
+            "has the supremum over Theta. A sample always has one; heavy tails show as a value far above that of most "
+            "clients.",
         ),
-        Check(
-            "L_max",
-            "Condition 4",
-            c.L_max,
-            "finite",
-            INDICATIVE,
-            "Eighth moment of the rows' Lipschitz constants, a bound on the curvature times ||x||^2. It grows with "
-            "the number of columns and their units, and makes the bounds below loose.",
-        ),
+        _lipschitz(c),
         _mixing(c),
         _bias(c),
     ]
@@ -83,80 +77,114 @@ def conditions(c: Constants) -> list[Check]:
 def _share(c: Constants) -> Check:
     clients = int(c.abnormal.sum())
     status = decided(c.varrho < 0.5) if c.abnormal_given else INDICATIVE
-    note = f"{clients} of {c.M} clients are abnormal; a majority must be normal, in theory by far."
+    note = f"{clients} of {c.M} clients are abnormal; a majority must be normal."
     return Check("varrho", "Section 3.1", c.varrho, "< 0.5", status, told(note, c, abnormal=True))
 
 
 def _convexity(c: Constants) -> Check:
+    together = f"All clients together have {number(c.pooled_min)}, by their weights in this fit."
     if c.degenerate:
         note = (
-            f"Rank-deficient Hessian on {len(c.degenerate)} client(s): {listing(c.degenerate)}. They have too "
-            "few rows or collinear columns; bounds that divide by lambda_min are infinite. All clients together "
-            f"have {number(c.pooled_min)}."
+            f"The rows of {len(c.degenerate)} client(s) have a rank-deficient Hessian: {listing(c.degenerate)}. The "
+            "condition is about expectations, which so few rows, or rows with collinear columns, cannot show to be "
+            f"singular. {together} Bounds that divide by lambda_min have no finite value here."
         )
-        return Check("lambda_min", "Condition 3", 0.0, "> 0", FAILS, note)
+        return Check("lambda_min", "Condition 3", None, "> 0", UNKNOWN, note)
     if c.lambda_min == 0.0:
         note = (
             "Every client has full rank, but the columns' units are so far apart that rounding hides the "
             "smallest curvature; bring the columns to like scales."
         )
         return Check("lambda_min", "Condition 3", None, "> 0", UNKNOWN, note)
+    note = f"Smallest eigenvalue of any client's Hessian at the estimate. {together} "
+    if c.strictly_convex:
+        # A direction that the expectation does not see, no row sees.
+        note += (
+            "Its sign is that of the expectation, which would be singular for no such sample; its size is estimated "
+            f"too small, with {c.n:.4g} rows a client for {c.P} coefficients. The loss of {c.family} is convex "
+            "everywhere."
+        )
+        return Check("lambda_min", "Condition 3", c.lambda_min, "> 0", HOLDS, note)
+    what = "has no curvature in some rows" if c.convex else "is not convex everywhere, which the condition asks as well"
+    note += f"The loss of {c.family} {what}: the sign at other parameters is not known."
+    return Check("lambda_min", "Condition 3", c.lambda_min, "> 0", INDICATIVE, note)
+
+
+def _lipschitz(c: Constants) -> Check:
     note = (
-        "Smallest eigenvalue of any client's Hessian at the estimate; all clients together have "
-        f"{number(c.pooled_min)}. With {c.n:.4g} rows a client for {c.P} coefficients it is estimated too small. "
-        "The losses here are convex everywhere."
+        "Largest eighth moment (its eighth root) over clients of L(X, Y), which bounds the change of a row's gradient "
+        "and of its Hessian: the larger of kappa ||x||^2 and tau ||x||^3. "
     )
-    return Check("lambda_min", "Condition 3", c.lambda_min, "> 0", HOLDS, note)
+    if c.bounded and math.isinf(c.L_max) and c.family.startswith("huber"):
+        note += "The second derivative of Huber's loss jumps, so that its Hessian has no such bound."
+        return Check("L_max", "Condition 4", c.L_max, "finite", FAILS, note)
+    if c.bounded:
+        note += (
+            f"kappa and tau bound the second and third derivative of the loss of {c.family} at all parameters. It "
+            "grows with the number of columns and their units, and makes the bounds below loose."
+        )
+        return Check("L_max", "Condition 4", c.L_max, "finite", INDICATIVE, note)
+    note += (
+        f"These derivatives of the loss of {c.family} have no bound over all parameters, and Theta is not known: kappa "
+        "and tau are values near the estimate, and L_max is no bound."
+    )
+    return Check("L_max", "Condition 4", c.L_max, "finite", INDICATIVE, note)
 
 
 def _mixing(c: Constants) -> Check:
     condition = c.condition_5
     note = f"||W'(I - 11'/M)W|| = {number(condition.mixing)} plus SE(W) = {number(condition.se)}. "
-    if condition.status != FAILS and c.rho < 1.0:
-        note += f"The bounds below are multiplied by 1 / (1 - rho) = {number(1.0 / (1.0 - c.rho))}."
-    else:
+    if condition.status == FAILS:
         note += (
-            "The bounds below do not apply. This is sufficient, not necessary: see res.numerical_error for what "
-            "the run reached."
+            "The theorems below assume it: none of them says anything about this network. It is sufficient, not "
+            "necessary; res.numerical_error has what the fit reached."
         )
+    elif c.rho < 1.0:
+        note += f"Proposition 1 and Theorem 2 have the factor 1 / (1 - rho) = {number(1.0 / (1.0 - c.rho))}."
     if condition.trouble:
-        note += f" Not resolved: {condition.trouble}. rho is a lower bound, and so is this factor."
+        note += f" Not resolved: {condition.trouble}. rho is a lower bound, and so is what follows from it."
     return Check("rho", "Condition 5", c.rho, "< 1", condition.status, note)
 
 
 def _bias(c: Constants) -> Check:
     clients, others = int(c.abnormal.sum()), c.M - int(c.abnormal.sum())
-    outside = f"Of the {others} others {c.suspects} are beyond it too; {0.05 * others:.2g} would be by chance."
+    tests = "Rao's and Hotelling's tests of the score at theta0" if c.exact else "the score tests of ad.screen"
+    outside = (
+        f"Of the {others} others {c.flat.suspects} have a p-value below {LEVEL:g}; "
+        f"{LEVEL * others:.2g} or fewer are expected by chance."
+    )
     if not clients:
         status = HOLDS if c.abnormal_given else INDICATIVE
-        note = f"No client is abnormal; 95 % point of the score: {outside[0].lower()}{outside[1:]}"
+        note = f"No client is abnormal, so that nothing is asked. {outside}"
         return Check("flat_min", "Condition 6", None, "> 0", status, told(note, c, abnormal=True))
-    if c.hidden:
+    if c.flat.hidden:
         status = UNKNOWN
         note = (
-            f"Bias is not distinguished from noise on {len(c.hidden)} of {clients} abnormal clients "
-            f"({listing(c.hidden)}): their score statistics are within the 95 % point of clients that follow the model."
+            f"Bias is not distinguished from noise on {len(c.flat.hidden)} of {clients} abnormal clients "
+            f"({listing(c.flat.hidden)}) by {tests}, at the level {LEVEL:g} / {clients}."
         )
     else:
-        # The scores that chose the set cannot test it.
-        status = HOLDS if c.abnormal_given else INDICATIVE
-        note = f"All {clients} abnormal clients are beyond the 95 % point of score statistics under the model."
+        # The scores that chose the set cannot test it, and a bias at the estimate is not one at theta_0.
+        status = HOLDS if c.abnormal_given and c.exact else INDICATIVE
+        note = (
+            f"On each of the {clients} abnormal clients bias is distinguished from noise by {tests}, at the level "
+            f"{LEVEL:g} / {clients}."
+        )
     note += f" The value is the smallest gradient norm among them, beside its standard error. {outside}"
-    bound = f"> 0, noise {number(c.flat_noise)}"
-    return Check("flat_min", "Condition 6", c.flat_least, bound, status, told(note, c, abnormal=True, flat=True))
+    bound = f"> 0, noise {number(c.flat.noise)}"
+    return Check("flat_min", "Condition 6", c.flat.least, bound, status, told(note, c, abnormal=True, flat=True))
 
 
 def start_conditions(c: Constants) -> list[Check]:
     """Return the two parts of Condition 7, on the initial estimates of the last stage (section 4.2)."""
-    why = _no_start(c)
+    why = c.not_weights or ("" if math.isfinite(c.start_spread) else "This method keeps no initial estimates")
     if why:
         return [
-            Check("start: centre", "Condition 7 (1)", None, "O(1)", UNKNOWN, why),
-            Check("start: spread", "Condition 7 (2)", None, "o(1/N^2)", UNKNOWN, why),
+            Check("start: centre", "Condition 7 (1)", None, "O(1)", UNKNOWN, f"{why}."),
+            Check("start: spread", "Condition 7 (2)", None, "o(1/N^2)", UNKNOWN, f"{why}."),
         ]
     centre, spread = c.lam * c.start_distance, c.lam * c.start_spread
     bound = 1.0 / c.N**2
-    times = spread / bound
     return [
         Check(
             "start: centre",
@@ -166,7 +194,7 @@ def start_conditions(c: Constants) -> list[Check]:
             INDICATIVE,
             told(
                 f"lambda times the distance {number(c.start_distance)} of the last stage's mean start from theta0; "
-                "for the oracle property it should be well below 1.",
+                "for the oracle property it must tend to 0.",
                 c,
                 theta0=True,
             ),
@@ -177,17 +205,7 @@ def start_conditions(c: Constants) -> list[Check]:
             spread,
             f"o({number(bound)})",
             INDICATIVE,
-            f"lambda times the mean squared distance of the clients' starts from their mean, {number(times)} times "
-            "1/N^2. Rarely satisfied; the last stage starts the clients closer together.",
+            f"lambda times the mean squared distance of the clients' starts from their mean, {number(spread / bound)} "
+            "times 1/N^2.",
         ),
     ]
-
-
-def _no_start(c: Constants) -> str:
-    if math.isnan(c.lam):
-        return "This method has no lambda: its weights do not come from initial estimates."
-    if c.lam == 0.0:
-        return "lambda is 0: the weights do not depend on the initial estimates."
-    if math.isnan(c.start_spread):
-        return "This method keeps no initial estimates."
-    return ""

@@ -11,19 +11,16 @@ import numpy as np
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._types import Array, ClientSet, Mask, NumbersByName
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.inference.record import FitRecord
-from adfl_stats.losses.evaluation import client_gradients
+from adfl_stats.network.network import LEAST_INFLUENCE, Network
 from adfl_stats.network.schedule import one_network
 from adfl_stats.theory.bounds import contraction
 from adfl_stats.theory.condition_5 import Condition5, condition_5
+from adfl_stats.theory.flat import Flat, flat
 from adfl_stats.theory.truth import true_parameter
+from adfl_stats.theory.whole_sample import whole_sample
 
 __all__ = ["Constants"]
-
-
-# Quantile of the score test that Condition 6 is judged by. Ours: the usual level of a test.
-LEVEL = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +37,10 @@ class Constants:
         The set A: the user's, or the down-weighted clients.
     abnormal_given, theta0_given, exact : bool
         Whether A and theta_0 are the user's; whether flat_m is exact (from data) at theta_0.
-    equal_sizes, balanced, smooth, preconditioned : bool
+    equal_sizes, balanced, smooth, preconditioned, solved : bool
         Whether all clients have n rows; whether steps make up for an unbalanced network; whether the fit
-        was one of equation (4.1), which the theorems are about; whether it ran in coordinates in
-        which the pooled curvature is about one.
+        was one of equation (4.1), which the theorems are about; whether it ran in other coordinates than
+        the paper's; whether its limit was solved for, so that t is infinite.
     varrho : float
         |A| / M.
     condition_5 : Condition5
@@ -52,43 +49,52 @@ class Constants:
         Smallest eigenvalue of any client's Hessian (Condition 3), and of the weighted mean Hessian.
     degenerate : tuple
         Labels of the clients whose Hessian is singular.
+    family : str
+        Family and link.
+    convex, strictly_convex, bounded : bool
+        Whether the loss of a row is convex for all parameters, and strictly so in its linear predictor; whether its
+        second and third derivatives have bounds over all parameters (Condition 4).
     score_moment, curvature_moment, L_max : float
         The largest over clients of the eighth moments of Condition 4 (roots taken); C_max is the larger
         of the first two.
-    flat_mean, flat_rms, flat_least : float
-        Over A, of flat_m = E_m grad l(theta_0): norm of the mean, root mean square norm, smallest norm
-        (NaN if A is empty).
-    flat_noise : float
-        Standard error of the gradient of the client with the smallest norm.
-    hidden : tuple
-        Labels of the clients in A whose score test (that of `adfl_stats.screen`) has a p-value of at least .05.
-    suspects : int
-        Number of clients outside A whose p-value is below that.
+    flat : Flat
+        flat_m = E_m grad l(theta_0) over A (Condition 6).
+    weight_good, weight_bad, weight_delta : float
+        omega-bar^G, omega-bar^A_2 and Delta-bar_2 of section 4.1 with the weights omega_m of the fit.
     omega_good, omega_bad, delta : float
-        omega-bar^G, omega-bar^A_2 and Delta-bar_2 of section 4.1.
+        The same with the factors of the run's steps, omega_m n_m / (n-bar M pi_m) or what of it applies, divided by
+        `largest`: with these the run is one of equation (4.1) whose step is `largest` times alpha.
+    largest : float
+        The largest of these factors, at least 1: Theorem 2 wants omega_m in [0, 1].
     step_least, step_most : float
-        alpha. Both are the step, but for a preconditioned run: there it differs between directions, and
-        these are its range in the paper's coordinates.
+        alpha. Both are the step, but for a run in other coordinates Q: there a client moves by -alpha f_m Q grad L_m,
+        and these are alpha times the smallest and the largest eigenvalue of Q.
     contracted : float
         The factor in Err1, over the phases of the last run.
     rounds : int
-        Rounds of the last run.
+        Rounds of the last run, or passes over the data where the limit was solved for.
     lam : float
-        lambda_n per unit of gradient norm; NaN if the method has none.
-    lam_given : float
-        lambda as the method counts it; with ``measure="score"`` its unit is the root score statistic.
-    equalised : bool
-        Whether the last weights are probabilities from the model of clients.
+        lambda_n; NaN if the fit has none.
+    not_weights : str
+        Why the fit's weights are not those of equation (4.4), which Theorem 3 and Corollary 1 are about; "" if they
+        are.
+    start : str
+        How the initial estimates were found, "DFL" for standard DFL in one stage.
     variance : float
-        Trace of the sandwich covariance of this fit, for V in Theorem 1.
-    pooled_bias : float
-        varrho ||Omega^-1 flat_A||, by the clients' rows: the bias that the abnormal ones give the whole-sample
-        estimator.
+        Trace of the sandwich covariance of this fit.
+    pooled_variance, pooled_bias, pooled_error : float
+        Of the whole-sample estimator: V of Theorem 1; varrho ||Omega^-1 flat_A||, by the clients' rows, with the mean
+        Hessian Omega of all clients; and ||theta-hat - theta_0||.
+    pooled_shift : float
+        Distance of the whole-sample estimator from the estimate.
     oracle_distance : float
         ||theta_A - theta_0||: the estimate in the place of the oracle theta_A, or the root of `variance`.
-    start_distance, start_spread, start_reach : float
-        Of the initial estimates of the last stage: distance of their mean from theta_0; mean squared
-        distance from their mean (Condition 7); largest distance from the estimate (delta_0 of Theorem 2).
+    start_distance, start_spread : float
+        Of the initial estimates that the weights come from (Condition 7): distance of their mean from theta_0; mean
+        squared distance from their mean.
+    start_reach, start_stacked : float
+        Of the estimates that the last run began with: the largest distance from the estimate, delta_0 of
+        Theorem 2 with the estimate in the place of the oracle, and the norm of all these distances.
     consensus : float
         M^-1/2 ||theta* - I* theta-bar||: the clients' root mean square distance from their mean.
 
@@ -115,36 +121,44 @@ class Constants:
     balanced: bool
     smooth: bool
     preconditioned: bool
+    solved: bool
     varrho: float
     condition_5: Condition5
     lambda_min: float
     pooled_min: float
     degenerate: tuple[Any, ...]
+    family: str
+    convex: bool
+    strictly_convex: bool
+    bounded: bool
     score_moment: float
     curvature_moment: float
     L_max: float
-    flat_mean: float
-    flat_rms: float
-    flat_least: float
-    flat_noise: float
-    hidden: tuple[Any, ...]
-    suspects: int
+    flat: Flat
+    weight_good: float
+    weight_bad: float
+    weight_delta: float
     omega_good: float
     omega_bad: float
     delta: float
+    largest: float
     step_least: float
     step_most: float
     contracted: float
     rounds: int
     lam: float
-    lam_given: float
-    equalised: bool
+    not_weights: str
+    start: str
     variance: float
+    pooled_variance: float
     pooled_bias: float
+    pooled_error: float
+    pooled_shift: float
     oracle_distance: float
     start_distance: float
     start_spread: float
     start_reach: float
+    start_stacked: float
     consensus: float
 
     @property
@@ -167,11 +181,6 @@ class Constants:
         """SE(W), the second term of rho."""
         return self.condition_5.se
 
-    @property
-    def pooled_error(self) -> float:
-        """||theta-hat - theta_0|| of the whole-sample estimator, root of variance plus squared bias."""
-        return math.hypot(math.sqrt(self.variance), self.pooled_bias)
-
     @classmethod
     def of(
         cls,
@@ -187,7 +196,8 @@ class Constants:
         fit : FitRecord
             What `Results` hold.
         data : ClientData, optional
-            With it flat_m at a given `theta0` is exact; else it is linearised at the estimate.
+            With it the whole-sample estimator is exact, and so is flat_m at a given `theta0`; else both are
+            linear about the estimate.
         abnormal : labels, indices or boolean mask, optional
             The set A, as in `Results.check`.
         theta0 : array (P,), or Series or dict by name, optional
@@ -199,23 +209,25 @@ class Constants:
             The plug-in values.
         """
         network = one_network(fit.network, "the check of a fit against the paper's theory")
-        found, params, M = fit.evaluation, fit.theta.mean(axis=0), len(fit.labels)
+        if data is not None and fit.set_aside.any() and data.set_aside is None:
+            data = data.setting_aside(fit.set_aside)
+        params, M = fit.theta.mean(axis=0), len(fit.labels)
         mask = ~fit.trusted if abnormal is None else abnormal_mask(abnormal, fit.labels)
         truth = None if theta0 is None else true_parameter(theta0, fit.names)
-        pooled = found.hessian / fit.total_weights.mean()
-        variance = float(np.trace(sandwich(found.hessian, found.meat)[1]))
-        curvatures = np.linalg.eigvalsh(pooled)
-        least, most = _step_range(fit, curvatures)
-        omega, oracle = fit.weights, (~mask).astype(np.float64)
-        omega_good, lambda_min = float(np.sum(omega[~mask]) / M), _lambda_min(fit)
-        n = float(fit.sizes.mean())
-        lam = fit.details.get("lam")
-        lam_given = math.nan if lam is None else float(lam)
+        variance, pooled = float(np.trace(fit.sandwich)), whole_sample(fit, data, truth)
+        biased = flat(fit, data, mask, truth, pooled.hessian)
+        least, most = _step_range(fit)
+        factors = run_factors(fit, network)
+        largest = max(1.0, float(factors.max()))
+        good, bad, delta = _distances(factors / largest, mask)
+        weight_good, weight_bad, weight_delta = _distances(fit.weights, mask)
+        lambda_min, lam = _lambda_min(fit), fit.details.get("lam")
+        shift = float(np.linalg.norm(pooled.params - params))
         return cls(
             M=M,
             P=len(params),
             N=float(fit.sizes.sum()),
-            n=n,
+            n=float(fit.sizes.mean()),
             abnormal=mask,
             abnormal_given=abnormal is not None,
             theta0_given=truth is not None,
@@ -224,35 +236,83 @@ class Constants:
             balanced=bool(fit.details.get("balance")) and not network.is_doubly_stochastic,
             smooth=fit.weighted,
             preconditioned=fit.preconditioned,
+            solved=fit.solver == "limit",
             varrho=float(mask.mean()),
             condition_5=condition_5(network),
             lambda_min=lambda_min,
-            pooled_min=float(curvatures[0]),
+            pooled_min=float(np.linalg.eigvalsh(fit.evaluation.hessian / fit.total_weights.mean())[0]),
             degenerate=tuple(fit.labels[_degenerate(fit)]),
+            family=f"{fit.family.name} ({fit.family.link})",
+            convex=fit.family.convex,
+            # Huber's loss has rows without curvature.
+            strictly_convex=fit.family.convex and fit.family.name != "huber",
+            bounded=fit.family.bounded_derivatives,
             score_moment=float(fit.regularity.score_moment.max()),
             curvature_moment=float(fit.regularity.curvature_moment.max()),
             L_max=float(fit.regularity.lipschitz_moment.max()),
-            **_abnormal_gradients(fit, data, mask, truth, pooled),
-            omega_good=omega_good,
-            omega_bad=float(np.sqrt(np.mean(omega[mask] ** 2))) if mask.any() else 0.0,
-            delta=float(np.sqrt(np.mean((omega - oracle) ** 2))),
+            flat=biased,
+            weight_good=weight_good,
+            weight_bad=weight_bad,
+            weight_delta=weight_delta,
+            omega_good=good,
+            omega_bad=bad,
+            delta=delta,
+            largest=largest,
             step_least=least,
             step_most=most,
             # In the limit nothing is left of the start.
             contracted=0.0
             if fit.solver == "limit"
-            else contraction(*_phases(fit, least / fit.step), omega_good, lambda_min),
+            else contraction(*_phases(fit, largest * least / fit.step), good, lambda_min),
             rounds=fit.rounds,
-            lam=lam_given * _suspicion_unit(fit, n, float(curvatures.mean())),
-            lam_given=lam_given,
-            equalised=bool(fit.details.get("equalise")),
+            lam=math.nan if lam is None else float(lam),
+            not_weights=_not_weights(fit, network),
+            start=str(fit.details.get("start", "")) if fit.details.get("stages", 1) == 1 else "an earlier stage",
             variance=variance,
+            pooled_variance=pooled.variance,
+            pooled_bias=float(np.linalg.norm(np.linalg.solve(pooled.hessian, biased.pooled))),
+            pooled_error=math.hypot(shift, math.sqrt(variance))
+            if truth is None
+            else float(np.linalg.norm(pooled.params - truth)),
+            pooled_shift=shift,
             oracle_distance=math.sqrt(variance) if truth is None else float(np.linalg.norm(params - truth)),
             start_distance=_start_distance(fit, params, truth, variance),
             start_spread=fit.start.spread,
             start_reach=fit.start.reach,
+            start_stacked=fit.start.stacked,
             consensus=float(np.sqrt(np.mean(np.sum((fit.theta - params) ** 2, axis=1)))),
         )
+
+
+def run_factors(fit: FitRecord, network: Network) -> Array:
+    """Return what each client multiplies the step by (M,): omega_m (n_m / n-bar), over M pi_m if steps are balanced."""
+    influence = len(fit.labels) * network.influence.to_numpy()
+    sizes = np.ones(len(fit.labels)) if fit.weighting == "client" else len(fit.labels) * fit.regularity.shares
+    unheard = fit.weights * sizes / (LEAST_INFLUENCE if fit.details.get("balance") else 1.0)
+    # What clients without influence do is not seen in the total weights.
+    return np.divide(fit.total_weights, influence, out=unheard, where=influence > 0.0)
+
+
+def _distances(omega: Array, abnormal: Mask) -> tuple[float, float, float]:
+    """Return omega-bar^G, omega-bar^A_2 and Delta-bar_2 of section 4.1."""
+    bad = float(np.sqrt(np.mean(omega[abnormal] ** 2))) if abnormal.any() else 0.0
+    return float(omega[~abnormal].sum() / len(omega)), bad, float(np.sqrt(np.mean((omega - ~abnormal) ** 2)))
+
+
+def _not_weights(fit: FitRecord, network: Network) -> str:
+    """Return why the weights of a fit are not exp(-lambda ||grad L_m(theta_init)||)."""
+    details = fit.details
+    if "lam" not in details:
+        return "This fit has no lambda: its weights are given, or probabilities from the model of clients"
+    if details["lam"] == 0.0:
+        return "lambda is 0: all clients count alike, as in standard DFL"
+    if details.get("equalise"):
+        return "A last stage replaced the weights of lambda by probabilities from the model of clients"
+    if details.get("measure") != "norm":
+        return "The weights of this fit come from score statistics beyond their 95 % point, not from gradient norms"
+    if details.get("balance") and not network.is_doubly_stochastic:
+        return "Steps are balanced by influence, which equation (4.1) with these weights is not"
+    return ""
 
 
 def _degenerate(fit: FitRecord) -> Mask:
@@ -269,62 +329,18 @@ def _lambda_min(fit: FitRecord) -> float:
     return 0.0 if (_degenerate(fit) | lost)[known].any() else float(found.least_curvature[known].min())
 
 
-def _step_range(fit: FitRecord, curvatures: Array) -> tuple[float, float]:
+def _step_range(fit: FitRecord) -> tuple[float, float]:
     """Return the smallest and largest step over directions, in the paper's coordinates."""
-    if not fit.preconditioned:
+    if fit.metric is None:
         return fit.step, fit.step
-    return fit.step / float(curvatures[-1]), fit.step / float(curvatures[0])
+    values = np.linalg.eigvalsh(fit.metric)
+    return fit.step * float(values[0]), fit.step * float(values[-1])
 
 
 def _phases(fit: FitRecord, scale: float) -> tuple[list[float], list[float]]:
     """Return steps and rounds of the phases of the last run, from its trace."""
     last = fit.trace[fit.trace["run"] == fit.trace["run"].max()]
     return (last["step"] * scale).tolist(), np.diff(last["round"], prepend=0).tolist()
-
-
-def _suspicion_unit(fit: FitRecord, n: float, curvature: float) -> float:
-    """Return what a unit of gradient norm is worth in the unit that lambda multiplies.
-
-    A root score statistic (n g' H^-1 g / phi)^1/2 is about (n / (phi h))^1/2 ||g||, h the mean curvature.
-    """
-    if fit.details.get("measure") != "score":
-        return 1.0
-    # Data without noise have no dispersion.
-    return math.sqrt(n / max(fit.evaluation.scale * curvature, 1e-100))
-
-
-def _abnormal_gradients(
-    fit: FitRecord, data: ClientData | None, mask: Mask, truth: Array | None, pooled: Array
-) -> dict[str, Any]:
-    """Return what is said of flat_m = E_m grad l(theta_0) over the abnormal clients."""
-    gradients = fit.evaluation.gradients
-    # A client whose numbers overflow has none.
-    mask = mask & ~fit.set_aside
-    if truth is not None:
-        gradients = (
-            gradients + (truth - fit.theta.mean(axis=0)) @ pooled
-            if data is None
-            else client_gradients(data, fit.family, truth)
-        )
-    beyond = fit.clients.p_values < 1.0 - LEVEL
-    words: dict[str, Any] = {
-        "hidden": tuple(fit.labels[mask & ~beyond]),
-        "suspects": int((beyond & ~mask).sum()),
-    }
-    if not mask.any():
-        none = {"flat_mean": 0.0, "flat_rms": 0.0, "flat_least": math.nan, "flat_noise": math.nan, "pooled_bias": 0.0}
-        return words | none
-    flat = gradients[mask]
-    norms, mean = np.linalg.norm(flat, axis=1), flat.mean(axis=0)
-    weakest = int(np.argmin(norms))
-    return words | {
-        "flat_mean": float(np.linalg.norm(mean)),
-        "flat_rms": float(np.sqrt(np.mean(norms**2))),
-        "flat_least": float(norms[weakest]),
-        "flat_noise": float(fit.regularity.gradient_noise[mask][weakest]),
-        # The whole-sample estimator counts clients by their rows; with equal sizes this is varrho times the mean.
-        "pooled_bias": float(np.linalg.norm(np.linalg.solve(pooled, fit.sizes[mask] @ flat / fit.sizes.sum()))),
-    }
 
 
 def _start_distance(fit: FitRecord, params: Array, truth: Array | None, variance: float) -> float:

@@ -13,7 +13,8 @@ from adfl_stats._types import Mask
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.network.schedule import one_network
 from adfl_stats.theory.checks import FAILS, UNKNOWN, number
-from adfl_stats.theory.constants import LEVEL, Constants
+from adfl_stats.theory.constants import Constants
+from adfl_stats.theory.flat import LEVEL
 from adfl_stats.theory.network_repairs import condition_5_advice
 
 __all__ = ["fit_advice"]
@@ -90,19 +91,19 @@ def _mixing(fit: FitRecord, c: Constants) -> Iterator[str]:
 
 
 def _hidden(fit: FitRecord, c: Constants) -> Iterator[str]:
-    if c.abnormal_given and c.hidden:
-        counted = fit.trusted & fit.labels.isin(list(c.hidden))
+    if c.abnormal_given and c.flat.hidden:
+        counted = fit.trusted & fit.labels.isin(list(c.flat.hidden))
         keep = f"{int(counted.sum())} of them keep" if counted.any() else "none of them keeps"
         yield (
-            f"Condition 6: {len(c.hidden)} abnormal client(s) are within the 95 % point of normal ones "
-            f"({listing(c.hidden)}); {keep} weight. More rows a client separate them; res.detection_limit() has the "
-            "bias that such clients can leave."
+            f"Condition 6: bias is not distinguished from noise on {len(c.flat.hidden)} abnormal client(s) "
+            f"({listing(c.flat.hidden)}); {keep} weight. More rows a client separate them; res.detection_limit() has "
+            "the bias that such clients can leave."
         )
     others = c.M - int(c.abnormal.sum())
-    if c.suspects and stats.binom.sf(c.suspects - 1, others, 1.0 - LEVEL) < CHANCE:
+    if c.flat.suspects and stats.binom.sf(c.flat.suspects - 1, others, LEVEL) < CHANCE:
         yield (
-            f"Condition 6: {c.suspects} of the {others} clients taken as normal are beyond the 95 % point, where "
-            f"chance brings {(1.0 - LEVEL) * others:.2g}. {_why_beyond(fit, c)}"
+            f"Condition 6: {c.flat.suspects} of the {others} clients taken as normal have a p-value below {LEVEL:g}, "
+            f"where chance brings {LEVEL * others:.2g}. {_why_beyond(fit, c)}"
         )
 
 
@@ -150,11 +151,11 @@ def _imbalance(fit: FitRecord, c: Constants) -> Iterator[str]:
 
 def _start(fit: FitRecord, c: Constants) -> Iterator[str]:
     """Give the lambda at which Condition 7 (1) would be met from the same start."""
-    centre = c.lam * c.start_distance
+    centre = math.nan if c.not_weights else c.lam * c.start_distance
     if math.isfinite(centre) and centre > 1.0:
         yield (
             f"Condition 7: lambda times the distance of the start from theta0 is {number(centre)}, above 1. From this "
-            f"start it is below 1 for lambda < {number(c.lam_given / centre)}; a start closer to theta0, such as "
+            f"start it is below 1 for lambda < {number(c.lam / centre)}; a start closer to theta0, such as "
             "ad.TrimmedScores(), allows a larger one."
         )
 

@@ -9,7 +9,6 @@ from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from adfl_stats._types import Array
 from adfl_stats.engine.limit import limits
@@ -122,22 +121,6 @@ class Linearised:
         """Return the fixed point of the iteration itself (M, P), and whether it was reached."""
         found = limits(self.problem, self._everywhere()[:, None], [self.steps], self.step, self.metric)
         return found.theta[:, 0], found.reached
-
-    def smallest(self) -> Array:
-        """Return the smallest curvature of each client's share of the loss (n_m / mean n) L_m (M,).
-
-        Seen in the run's coordinates: the lambda_min of Condition 3, here at a common point.
-        """
-        problem = self.problem
-        full = None if self.metric is None else np.kron(np.eye(problem.glm.family.outputs), self.metric)
-        root = None if full is None else linalg.cholesky(full, lower=True)
-        found = np.empty(problem.M)
-        for clients, matrices in problem.glm.curvature(self.point):
-            values = np.linalg.eigvalsh(matrices if root is None else root.T @ matrices @ root)
-            # What rounding may have made counts as zero.
-            lost = values[:, 0] <= np.finfo(np.float64).eps * problem.P * values[:, -1]
-            found[clients] = np.where(lost, 0.0, problem.sizes[clients] * values[:, 0])
-        return found
 
     def _everywhere(self) -> Array:
         return np.tile(self.point, (self.problem.M, 1))

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import in_interval, one_of
+from adfl_stats._text import wrapped
 from adfl_stats._types import Array
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.numerical_error import yardstick
@@ -18,7 +19,8 @@ from adfl_stats.losses.evaluation import client_gradients
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import one_network
 from adfl_stats.theory.bounds import dfl_floor, dfl_rate
-from adfl_stats.theory.checks import factor_text, number
+from adfl_stats.theory.checks import FAILS, UNKNOWN, factor_text, number
+from adfl_stats.theory.constants import Constants
 from adfl_stats.theory.contraction import Factor, spectral_radius
 from adfl_stats.theory.linearised import Linearised
 from adfl_stats.theory.trace_rate import observed_factor
@@ -56,11 +58,16 @@ class Rates:
         The rounds of that phase and the exact factor at its step, or why there is none.
     bound : float
         The paper's: 1 - step (1 - varrho) lambda_min / 8 (Proposition 1), or with omega-bar^G in the place
-        of 1 - varrho for weighted steps (Theorem 2). Down-weighted clients count as the set A.
+        of 1 - varrho for weighted steps (Theorem 2). Down-weighted clients count as the set A. The paper has it for
+        step + SE(W) and delta_0 below some epsilon, and beside a floor; below that, or beyond epsilon, a run may be
+        slower. NaN where Condition 5 fails or no positive lambda_min is known.
     place : str
         Where the bound stands in the paper.
+    bound_note : str
+        What the bound assumes, or why there is none.
     omega_good, lambda_min : float
-        omega-bar^G and the smallest curvature of any client at the limit (in the run's coordinates).
+        omega-bar^G, of the factors by which the clients multiply the step, and lambda_min of Condition 3, as
+        `Results.check` has them.
     floor : DataFrame
         What is left after many rounds. Columns: `predicted` by the linearised fixed point and `observed`
         on the fit, as M^-1/2 ||.|| over the stacked clients, and the same in standard errors, for the worst
@@ -68,7 +75,8 @@ class Rates:
         zero and the solution that counts clients by trust and size only; `bias`, of the clients' mean from
         the former; `consensus`, of the clients from their mean; `total`, of the clients from the latter.
     paper_floor : float
-        (alpha + SE(W)) / {(1 - rho)(1 - varrho) lambda_min} of Proposition 1, whose constant is open.
+        (alpha + SE(W)) / {(1 - rho)(1 - varrho) lambda_min} of Proposition 1, whose constant is open, as
+        `Results.check` has it; infinite where the paper gives none.
     distances : DataFrame
         M^-1/2 times the distance of the stacked clients from their limit, by round, from the start.
 
@@ -92,6 +100,7 @@ class Rates:
     fitted_note: str
     bound: float
     place: str
+    bound_note: str
     omega_good: float
     lambda_min: float
     floor: pd.DataFrame
@@ -131,26 +140,23 @@ class Rates:
         rows = {
             "exact": (self.exact, "equation (4.1), linearised", self.trouble),
             "fitted": (self.fitted, "", self.fitted_note),
-            "bound": (self.bound, self.place, self._bound_note()),
+            "bound": (self.bound, self.place, self.bound_note),
         }
         table = pd.DataFrame.from_dict(rows, orient="index", columns=["factor", "place", "note"])
         table.insert(1, "rounds", [self.rounds(1e-3, by) for by in rows])
         return table.rename_axis("rate")
 
-    def _bound_note(self) -> str:
-        if self.lambda_min == 0.0:
-            return "no bound: a client's Hessian is rank-deficient (Condition 3 fails)"
-        return f"omega-bar^G = {self.omega_good:.3g}, lambda_min = {self.lambda_min:.3g}"
-
     def __str__(self) -> str:
-        where = "preconditioned coordinates" if self.preconditioned else "the paper's coordinates"
+        where = "other coordinates than the paper's" if self.preconditioned else "the paper's coordinates"
         lines = [f"Rates at step {self.step:.4g}, in {where}", "", f"{'':<10} {'factor':>12} {'rounds to 1/1000':>17}"]
+        notes = []
         for name, row in self.to_frame().iterrows():
+            lines.append(f"{name:<10} {factor_text(row['factor']):>12} {number(row['rounds']):>17}")
             note = "; ".join(part for part in (row["place"], row["note"]) if part)
-            lines.append(f"{name:<10} {factor_text(row['factor']):>12} {number(row['rounds']):>17}  {note}")
-        lines += ["", "Error floor", self.floor.to_string(float_format=number)]
-        lines += ["", f"Proposition 1, up to its constant: {number(self.paper_floor)}"]
-        return "\n".join(lines)
+            notes += wrapped(f"{name}: {note}", later="  ") if note else []
+        floor = number(self.paper_floor) if math.isfinite(self.paper_floor) else "none"
+        lines += [*notes, "", "Error floor", self.floor.to_string(float_format=number)]
+        return "\n".join([*lines, "", f"Floor of Proposition 1, up to its constant: {floor}"])
 
     __repr__ = __str__
 
@@ -167,13 +173,11 @@ def rates_of(problem: Problem, fit: FitRecord) -> Rates:
     """
     steps = _steps_of(problem, fit)
     params = fit.theta.mean(axis=0)
-    metric = problem.coordinates(fit.start.centre)[0] if fit.preconditioned else None
     point = weighted_solution(problem, steps.totals, params)
-    iteration = Linearised(problem, steps, point, fit.step, metric)
+    iteration = Linearised(problem, steps, point, fit.step, fit.metric)
     exact = _exact(iteration)
-    omega_good = float(fit.weights[fit.trusted].sum() / problem.M)
-    lambda_min = float(iteration.smallest().min())
-    network = problem.network
+    c = Constants.of(fit)
+    bound = _bound(c)
     limit, _ = iteration.limit()
     seen = observed_factor(fit)
     return Rates(
@@ -184,14 +188,38 @@ def rates_of(problem: Problem, fit: FitRecord) -> Rates:
         fitted=seen.value,
         fitted_step=seen.step,
         fitted_note=seen.note + _beside(iteration, seen.step),
-        bound=dfl_rate(fit.step, 1.0 - omega_good, lambda_min),
-        place="Proposition 1" if (fit.weights == 1.0).all() else "Theorem 2",
-        omega_good=omega_good,
-        lambda_min=lambda_min,
+        bound=bound,
+        place="Proposition 1" if (fit.weights == 1.0).all() and not c.balanced else "Theorem 2",
+        bound_note=_bound_note(c, bound, exact.value),
+        omega_good=c.largest * c.omega_good,
+        lambda_min=c.lambda_min,
         floor=_floors(iteration, fit.theta),
-        paper_floor=dfl_floor(fit.step, network.se, network.rho, 1.0 - omega_good, lambda_min),
+        paper_floor=dfl_floor(c.step_most, c.se, c.rho, c.varrho, c.lambda_min),
         distances=_distances(iteration, limit, exact),
     )
+
+
+def _bound(c: Constants) -> float:
+    """Return the factor of the optimisation error in Proposition 1 or Theorem 2, NaN where the paper has none."""
+    if c.condition_5.status == FAILS or c.lambda_min == 0.0:
+        return math.nan
+    return dfl_rate(c.step_least, 1.0 - c.largest * c.omega_good, c.lambda_min)
+
+
+def _bound_note(c: Constants, bound: float, exact: float) -> str:
+    if c.condition_5.status == FAILS:
+        return "no bound: Condition 5 fails"
+    if c.lambda_min == 0.0:
+        return "no bound: a client's Hessian is rank-deficient (Condition 3 is not decided)"
+    note = (
+        f"omega-bar^G = {c.largest * c.omega_good:.3g}, lambda_min = {c.lambda_min:.3g}; for step + SE(W) = "
+        f"{c.step_most + c.se:.3g} below an epsilon that the paper does not give"
+    )
+    if c.condition_5.status == UNKNOWN:
+        note += ", and if Condition 5 holds, which is not decided"
+    if exact > bound:
+        note += "; this run is slower: step and start are not below epsilon, or it is below the floor already"
+    return note
 
 
 def _steps_of(problem: Problem, fit: FitRecord) -> ClientSteps:

@@ -1,4 +1,4 @@
-"""Suspicion of a client, equation (4.3), and the weight exp(-lambda s) that it gives."""
+"""Suspicion of a client, equation (4.4), and the weight exp(-lambda s) that it gives."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LARGEST = 1e150
 def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
     """Return every client's suspicion at its own estimate, a row of theta (M, P).
 
-    "norm" is the norm of its gradient, as in equation (4.3); "score" by how much the square root of Rao's
+    "norm" is the norm of its gradient, as in equation (4.4); "score" by how much the square root of Rao's
     score statistic exceeds that of its chi-square 95 % point, and zero below. The statistic is `plain_scores`, with
     one dispersion for all clients; flags and `screen` use that of the model of clients with its calibrated null.
     """

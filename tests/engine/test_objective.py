@@ -117,7 +117,7 @@ def test_adaptive_stages_are_those_written_out(loss):
     derivative, lam = LOSSES[loss], 2.0
     method = ad.ADFL(lam=lam, measure="norm", stages=2)
     found = estimate(method, Problem(Regression(derivative), DIRECTED), PLAN)
-    # Losses without curvature have BRIDGE-M for a start; then two stages, equation (4.3) with pi(x) = exp(-x).
+    # Losses without curvature have BRIDGE-M for a start; then two stages, equation (4.4) with pi(x) = exp(-x).
     theta = written_out(derivative, RULES["BRIDGE-M"][1])
     for _ in range(2):
         norms = np.linalg.norm(slopes(*rows(), derivative, theta), axis=1)

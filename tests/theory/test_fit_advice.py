@@ -116,7 +116,7 @@ def test_hidden_clients_are_named_with_their_weight(sim):
     normal = ~np.asarray(sim.abnormal, bool)
     hidden = table.index[normal & (table["p_value"] > 0.05)][0]
     (entry,) = about(advice(res, [hidden, *sim.abnormal_labels], sim.theta0), "Condition 6")
-    assert f"1 abnormal client(s) are within the 95 % point of normal ones ({hidden}); 1 of them keep weight" in entry
+    assert f"bias is not distinguished from noise on 1 abnormal client(s) ({hidden}); 1 of them keep weight" in entry
 
 
 def test_lambda_that_the_start_allows(sim):

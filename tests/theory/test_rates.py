@@ -128,15 +128,11 @@ def test_preconditioned_fits_have_their_step_in_their_own_coordinates(family):
     metric = model._problem(net).coordinates(res.record.start.centre)[0]
     dense = Dense(sim, net, res.step, metric=metric)
     assert_allclose(rates.exact, dense.radius, rtol=1e-8)
-    assert_allclose(rates.lambda_min, _smallest(sim, dense), rtol=1e-6)
+    # Condition 3 is about the user's coordinates.
+    assert_allclose(rates.lambda_min, min(np.linalg.eigvalsh(H)[0] for H in Dense(sim, net, 1.0).H), rtol=1e-3)
     # In these coordinates all P modes of the Gaussian nearly coincide.
     found = spectral_radius(iteration_of(model, res.step, metric=metric), dense_up_to=0)
     assert_allclose(found.value, dense.radius, rtol=1e-8)
-
-
-def _smallest(sim, dense):
-    sizes = sim.sizes / sim.sizes.mean()
-    return min(s * np.linalg.eigvals(H).real.min() for s, H in zip(sizes, dense.H, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -166,8 +162,8 @@ def test_rows_and_matrices_give_the_same_products():
     rates = model.rates(model.fit(ad.DFL(), step=0.5, rounds=50))
     assert_allclose(rates.exact, Dense(sim, net, 0.5).radius, rtol=1e-8)
     assert rates.lambda_min == 0.0
-    assert rates.bound == 1.0
-    assert "no bound: a client's Hessian is rank-deficient" in str(rates)
+    assert np.isnan(rates.bound)
+    assert "no bound: a client's Hessian is rank-deficient" in rates.bound_note
     assert rates.paper_floor == np.inf
 
 
@@ -290,6 +286,9 @@ def test_the_papers_bound_is_above_the_exact_factor(seed, network):
         for step in (0.02, 0.1):
             for omega in (None, OMEGA):
                 rates = model.rates(model.fit(ad.DFL(weights=omega), step=step, rounds=3))
+                if model.network.rho >= 1.0:
+                    assert np.isnan(rates.bound)
+                    continue
                 assert rates.exact < rates.bound < 1.0
                 assert_allclose(rates.bound, 1 - step * rates.omega_good * rates.lambda_min / 8)
 
@@ -481,7 +480,7 @@ def test_a_network_in_pieces_gets_no_step():
     rates = model.rates(model.fit(ad.DFL(), step=STEP, rounds=50))
     assert np.isnan(rates.exact)
     assert np.isnan(rates.rounds(1e-3))
-    assert "2 closed groups, which never agree" in str(rates)
+    assert "2 closed groups, which never agree" in rates.trouble
     pytest.importorskip("matplotlib").use("Agg")
     # Distances, the factor fitted to the trace and the bound; there is no exact factor to draw.
     labels = [line.get_label() for line in ad.plots.rates(rates).lines]
@@ -524,7 +523,7 @@ def test_rates_tell_their_story():
     assert repr(rates) == text
     assert list(rates.to_frame().columns) == ["factor", "rounds", "place", "note"]
     assert isinstance(rates.distances, pd.DataFrame)
-    assert "preconditioned coordinates" in str(model.rates(model.fit(ad.DFL())))
+    assert "in other coordinates than the paper's" in str(model.rates(model.fit(ad.DFL())))
     advice = model.advise()
     assert "Use step=" in str(advice)
     assert advice.to_frame().loc["bias of the step", "status"] == "holds"
