@@ -116,6 +116,7 @@ class HuberLoss(Family):
 
     @property
     def bounded_derivatives(self) -> bool:
+        """Whether `derivative_bounds` hold for every linear predictor: they do, but the second is infinite."""
         return True
 
     def derivative_bounds(self, eta: Array, y: Array) -> tuple[Array, Array]:
