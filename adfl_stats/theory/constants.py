@@ -12,7 +12,8 @@ from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._types import Array, ClientSet, Mask, NumbersByName
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.inference.record import FitRecord
-from adfl_stats.network.network import LEAST_INFLUENCE, Network
+from adfl_stats.network.measures import LEAST_INFLUENCE
+from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import one_network
 from adfl_stats.theory.bounds import contraction
 from adfl_stats.theory.condition_5 import Condition5, condition_5
