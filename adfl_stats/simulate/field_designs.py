@@ -7,6 +7,7 @@ Everything here is a choice of this package. `CELLS` lists the settings by name,
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -316,7 +317,7 @@ def _noise(cell: Cell, X: Array, sizes: Ints, rng: np.random.Generator) -> Array
         return rng.standard_t(3.0, N) / np.sqrt(3.0)
     normal = rng.standard_normal(N)
     if cell.noise == "lognormal":
-        return (np.exp(normal) - np.exp(0.5)) / np.sqrt(np.e * (np.e - 1.0))
+        return (np.exp(normal) - np.exp(0.5)) / np.sqrt(math.e * (math.e - 1.0))
     if cell.noise == "hetero":
         variance = 1.0 + MEAN_SD**2 * (cell.covariates == "heterogeneous")
         return normal * np.exp(0.5 * X[:, int(cell.intercept)] - 0.25 * variance)
