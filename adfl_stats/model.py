@@ -18,6 +18,7 @@ from adfl_stats.engine.overflow import overflowing_clients
 from adfl_stats.engine.problem import OVERFLOW_ADVICE, Problem, overflow_error
 from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.errors import ConditionWarning, ConvergenceWarning, NetworkWarning
+from adfl_stats.inference.covariance import COV_TYPES
 from adfl_stats.inference.record import fit_record
 from adfl_stats.inference.results import Results
 from adfl_stats.losses import design_checks
@@ -259,6 +260,7 @@ class DecentralizedGLM:
         heterogeneity: str = "auto",
         attack: Attack | None = None,
         keep_data: bool = False,
+        cov_type: str | None = None,
     ) -> Results:
         """Estimate the parameters on every client.
 
@@ -302,6 +304,9 @@ class DecentralizedGLM:
             they hold the model (``res.model``) only until all of inference was computed, which is done when it is
             first asked for, or before results are saved, pickled or told to `remove_data`. The data are not copied:
             leave them as they are until then.
+        cov_type : str, optional
+            The covariance of standard errors, tests and intervals, of `Results.cov_params`; "CR2" where clients differ
+            and "sandwich" where they do not if not given.
 
         Returns
         -------
@@ -320,6 +325,8 @@ class DecentralizedGLM:
         if method is None:
             method = ADFL(balance=isinstance(self.network, Network))
         check_method(method)
+        if cov_type is not None:
+            one_of(cov_type, "cov_type", COV_TYPES)
         plan = plan_of(
             method,
             self.network,
@@ -347,7 +354,31 @@ class DecentralizedGLM:
             record = fit_record(self, problem, method, outcome, plan, said)
             if plan.rounds is None and outcome.smooth and record.error.total > plan.tolerance:
                 _warn_of_error(record.error, plan, outcome.runs[-1])
-        return Results(record, *((data, self) if keep_data else ()))
+        res = Results(record, *((data, self) if keep_data else ()))
+        return res if cov_type is None else res.get_robustcov_results(cov_type)
+
+    @property
+    def formula(self) -> str | None:
+        """The formula, where there was one."""
+        return None if self.data.formula is None else self.data.formula.text
+
+    @property
+    def endog_names(self) -> str:
+        """The response; statsmodels' name for it."""
+        return self.data.y_name
+
+    @property
+    def exog_names(self) -> list[str]:
+        """The columns of the design matrix; statsmodels' name for them."""
+        return list(self.data.names)
+
+    def __repr__(self) -> str:
+        what = self.formula or f"{self.data.y_name} on {len(self.data.names)} columns"
+        edges = f"{self.network.n_edges} edges" if isinstance(self.network, Network) else "edges that change"
+        return (
+            f"DecentralizedGLM({what}, {self.family.label} ({self.family.link}), {self.data.n_clients} clients, "
+            f"{edges}, N={self.data.n_rows})"
+        )
 
     def rates(self, res: Results) -> Rates:
         """Measure how fast a fit of this model by `DFL` or `ADFL` converges, and what rounds cannot remove.

@@ -65,6 +65,10 @@ class ClientData:
         The formula, with its ``offset()`` terms and the functions of the calling code that it uses.
     n_dropped : int
         Rows left out because of missing values (``missing="drop"``).
+    row_labels : pandas.Index or None
+        The index of the rows as they came in.
+    row_order : ndarray (N,) of int64 or None
+        The place that each row had then; None if they are in that order.
     set_aside : ndarray (M,) of bool or None
         Clients whose rows are zeros here and have no weight; see `setting_aside`.
 
@@ -90,6 +94,8 @@ class ClientData:
     spec: Any = None
     formula: ParsedFormula | None = None
     n_dropped: int = 0
+    row_labels: pd.Index | None = None
+    row_order: Ints | None = None
     set_aside: Mask | None = None
 
     def __post_init__(self) -> None:
@@ -150,6 +156,7 @@ class ClientData:
         for name, part in (("y", response), ("client", codes)):
             if len(part) != n:
                 raise ValueError(f"{name} has {len(part)} entries, X has {n} rows; they must agree")
+        order: Ints | None = None
         if (codes[1:] < codes[:-1]).any():
             order = np.argsort(codes, kind="stable")
             matrix, response, codes = matrix[order], response[order], codes[order]
@@ -167,6 +174,8 @@ class ClientData:
             shift=None if shift is None else _frozen(shift),
             row_weights=None if row_weights is None else _frozen(row_weights),
             classes=classes,
+            row_labels=next((part.index for part in (X, y) if isinstance(part, pd.DataFrame | pd.Series)), None),
+            row_order=None if order is None else _frozen(order),
         )
 
     @classmethod

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from adfl_stats._arguments import in_interval
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.estimates import Estimates
-from adfl_stats.inference.prediction import NewRows, Prediction, design_for
+from adfl_stats.inference.prediction import NewDesign, NewRows, Prediction, design_for
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.trust import detectable_shift
 
@@ -226,14 +226,15 @@ class CoefficientInference(Estimates):
         return wald_test(self.params, Inference.of(self.record, cov_type), r_matrix)
 
     def predict(
-        self, X: NewRows, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+        self, X: NewRows | None = None, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
     ) -> pd.Series | pd.DataFrame:
-        """Return the mean response at new rows.
+        """Return the mean response at new rows, or at the rows that were fitted.
 
         Parameters
         ----------
-        X : DataFrame or array
-            A frame with the formula's variables or the model's columns, or a design matrix.
+        X : DataFrame or array, optional
+            A frame with the formula's variables or the model's columns, or a design matrix. By default the rows of
+            the fit, with their offsets, as long as the results hold them (``fit(keep_data=True)``).
         offset, exposure : array, optional
             As in the data.
 
@@ -246,7 +247,7 @@ class CoefficientInference(Estimates):
 
     def get_prediction(
         self,
-        X: NewRows,
+        X: NewRows | None = None,
         *,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
@@ -256,7 +257,7 @@ class CoefficientInference(Estimates):
 
         Parameters
         ----------
-        X : DataFrame or array
+        X : DataFrame or array, optional
             As in `predict`.
         offset, exposure : array, optional
             As in the data.
@@ -269,4 +270,9 @@ class CoefficientInference(Estimates):
             Its ``summary_frame(alpha)`` has means and intervals.
         """
         inference = Inference.of(self.record, cov_type)
-        return Prediction.at(design_for(X, self.record), inference, offset=offset, exposure=exposure)
+        design = self._rows() if X is None else design_for(X, self.record)
+        return Prediction.at(design, inference, offset=offset, exposure=exposure)
+
+    def _rows(self) -> NewDesign:
+        """Return the rows that were fitted; results that may hold them say how."""
+        raise NotImplementedError

@@ -203,6 +203,26 @@ class Prediction:
                 frame[name] = self.linear + sign * reach * spread
         return frame
 
+    def conf_int(self, alpha: float = 0.05) -> pd.DataFrame:
+        """Return confidence limits of the means.
+
+        Parameters
+        ----------
+        alpha : float
+            Limits are at level 1 - alpha.
+
+        Returns
+        -------
+        DataFrame
+            Columns 0 and 1, lower and upper, as of `Results.conf_int`; for classes pairs (class, 0 or 1).
+        """
+        frame = self.summary_frame(alpha)
+        ends = {"mean_ci_lower": 0, "mean_ci_upper": 1}
+        if isinstance(self.predicted_mean, pd.DataFrame):
+            limits = frame.loc[:, frame.columns.get_level_values(1).isin(ends)]
+            return limits.rename(columns=ends, level=1)
+        return frame[list(ends)].rename(columns=ends)
+
     def _class_frame(self, reach: Array) -> pd.DataFrame:
         mean, se = self.predicted_mean, self.se_mean
         parts = {

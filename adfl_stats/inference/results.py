@@ -11,8 +11,8 @@ import pandas as pd
 from adfl_stats._types import ClientSet, NumbersByName
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.inference.client_table import client_columns
-from adfl_stats.inference.coefficients import CoefficientInference
 from adfl_stats.inference.covariance import COV_TYPES, Inference
+from adfl_stats.inference.fitted import FittedRows
 from adfl_stats.inference.heterogeneity import Heterogeneity, heterogeneity_of
 from adfl_stats.inference.oracle import OracleComparison, compare_with_oracle
 from adfl_stats.inference.record import FitRecord
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["COV_TYPES", "Results"]
 
 
-class Results(CoefficientInference):
+class Results(FittedRows):
     """Estimates, inference and diagnostics of a fit; made by `DecentralizedGLM.fit`, or read by `adfl_stats.load`.
 
     Point estimates are means over the clients' own estimates. Inference conditions on the clients'
@@ -64,14 +64,6 @@ class Results(CoefficientInference):
         self.data = data
         self._model = model
 
-    @property
-    def model(self) -> DecentralizedGLM | None:
-        """The model that was fitted; None once it was dropped.
-
-        With ``keep_data=True`` that is at `remove_data`, otherwise when the last part of inference was computed.
-        """
-        return self.record.at_estimate.model if self._model is None else self._model
-
     def remove_data(self) -> None:
         """Compute what is left of inference, then drop model and data; `oracle` needs the data given afterwards."""
         self.record.at_estimate.parts()
@@ -89,11 +81,6 @@ class Results(CoefficientInference):
     def penalty(self) -> pd.Series | None:
         """The penalty c_j of each coefficient, beside the mean loss; None without one."""
         return None if self.record.penalty is None else self._series(self.record.penalty.strengths)
-
-    @property
-    def nobs(self) -> int:
-        """Rows of all clients, N."""
-        return int(self.record.sizes.sum())
 
     @property
     def rounds_needed(self) -> float:
@@ -145,7 +132,10 @@ class Results(CoefficientInference):
 
     @property
     def llf(self) -> float:
-        """Log-likelihood of the trusted clients' rows at `params`; for Huber's loss under his least favourable law."""
+        """Log-likelihood of the trusted clients' rows at `params`; for Huber's loss under his least favourable law.
+
+        Comparable, as are `aic` and `bic`, between fits in which the same clients are trusted; see `nobs_used`.
+        """
         return self.record.at_estimate.goodness.llf
 
     @property
@@ -277,13 +267,15 @@ class Results(CoefficientInference):
         """
         return compare_with_oracle(self.record, self.data if data is None else data, abnormal)
 
-    def summary(self, alpha: float = 0.05) -> Summary:
+    def summary(self, alpha: float = 0.05, cov_type: str | None = None) -> Summary:
         """Return coefficients, clients, network, theory and notes as one text.
 
         Parameters
         ----------
         alpha : float
             Confidence limits are at level 1 - alpha.
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
 
         Returns
         -------
@@ -292,8 +284,11 @@ class Results(CoefficientInference):
         """
         from adfl_stats.report.summary import summarize
 
-        return summarize(self, alpha)
+        return summarize(self if cov_type is None else self.get_robustcov_results(cov_type), alpha)
 
     def __repr__(self) -> str:
         fit = self.record
         return f"Results({fit.method}, {fit.family.name}, {len(fit.labels)} clients, N={self.nobs}, P={len(fit.names)})"
+
+    def _repr_html_(self) -> str:
+        return str(self.summary().as_html())

@@ -160,6 +160,16 @@ class Rates:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        where = "preconditioned coordinates" if self.preconditioned else "the paper's coordinates"
+        factors = self.to_frame().rename(columns={"rounds": "rounds to 1/1000"})
+        return (
+            f"<h3>Rates at step {self.step:.4g}, in {where}</h3>"
+            f"{factors.to_html(formatters={'factor': factor_text, 'rounds to 1/1000': number})}"
+            f"<h4>Error floor</h4>{self.floor.to_html(float_format=number)}"
+            f"<p>Proposition 1, up to its constant: {number(self.paper_floor)}</p>"
+        )
+
 
 def rates_of(problem: Problem, fit: FitRecord) -> Rates:
     """Measure the rates of a fit by DFL, weighted DFL or aDFL.
