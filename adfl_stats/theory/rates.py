@@ -12,7 +12,7 @@ from adfl_stats._arguments import in_interval, one_of
 from adfl_stats._text import wrapped
 from adfl_stats._types import Array
 from adfl_stats.engine.equations import weighted_solution
-from adfl_stats.engine.numerical_error import yardstick
+from adfl_stats.engine.numerical_error import consensus_error, floored, yardstick
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.losses.evaluation import client_gradients
@@ -78,7 +78,9 @@ class Rates:
         (alpha + SE(W)) / {(1 - rho)(1 - varrho) lambda_min} of Proposition 1, whose constant is open, as
         `Results.check` has it; infinite where the paper gives none.
     distances : DataFrame
-        M^-1/2 times the distance of the stacked clients from their limit, by round, from the start.
+        By round, from the start: `distance`, M^-1/2 times that of the stacked clients from their limit; `optimisation`
+        and `consensus`, the distance of the clients' mean from the solution of the weighted equation and that of the
+        clients from their mean, for the worst coefficient in standard errors.
 
     Examples
     --------
@@ -334,12 +336,22 @@ def _distances(iteration: Linearised, limit: Array, exact: Factor) -> pd.DataFra
     rounds = np.arange(0, total + 1, chunk)
     # Without a global bound on the curvature the last stage's step may be too long for the first start.
     for theta in (iteration.problem.objective.start(), limit + se):
-        found = []
+        found, errors = [], []
         for _ in rounds:
             found.append(float(np.linalg.norm(theta - limit) / np.sqrt(len(limit))))
             if not np.isfinite(found[-1]) or found[-1] > 1e6 * (found[0] + 1e-300):
                 break
+            errors.append(_numerical_errors(iteration, theta, se))
             theta = iteration.advance(theta, chunk)
         else:
             break
-    return pd.DataFrame({"round": rounds[: len(found)], "distance": found})
+    parts = np.reshape(errors, (-1, 2)).T
+    at, distance = rounds[: len(errors)], found[: len(errors)]
+    return pd.DataFrame({"round": at, "distance": distance, "optimisation": parts[0], "consensus": parts[1]})
+
+
+def _numerical_errors(iteration: Linearised, theta: Array, se: Array) -> tuple[float, float]:
+    """Return how far the clients' mean is from the weighted solution, and they are from it, in standard errors."""
+    centre = theta.mean(axis=0)
+    away = np.abs(centre - iteration.point) / floored(se, centre)
+    return float(away.max()), consensus_error(theta, se)

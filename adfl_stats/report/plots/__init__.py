@@ -2,6 +2,19 @@
 
 from adfl_stats.report.plots.client_plots import clients, heterogeneity, screening
 from adfl_stats.report.plots.convergence_plots import lambda_path, rates, trace
+from adfl_stats.report.plots.error_plots import convergence
+from adfl_stats.report.plots.method_plots import coefficients
 from adfl_stats.report.plots.network_plots import network, spectrum
 
-__all__ = ["clients", "heterogeneity", "lambda_path", "network", "rates", "screening", "spectrum", "trace"]
+__all__ = [
+    "clients",
+    "coefficients",
+    "convergence",
+    "heterogeneity",
+    "lambda_path",
+    "network",
+    "rates",
+    "screening",
+    "spectrum",
+    "trace",
+]
