@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -106,7 +107,14 @@ class Estimates:
 
         save(self.record, path)
 
-    def report(self, path: str | PathLike[str], *, title: str | None = None, alpha: float = 0.05) -> Path:
+    def report(
+        self,
+        path: str | PathLike[str],
+        *,
+        also: Sequence[object] = (),
+        title: str | None = None,
+        alpha: float = 0.05,
+    ) -> Path:
         """Write the fit as one HTML page that loads nothing: to read, to print, to hand to a colleague.
 
         It has summary, coefficients, clients (to sort and search), the network drawn and coloured by weight,
@@ -117,6 +125,9 @@ class Estimates:
         ----------
         path : str or path
             The file; its name ends in .html.
+        also : sequence
+            Further results to show, each in a section of its own: ``model.rates(res)``, ``res.sensitivity()``,
+            ``res.oracle(...)``, ``res.check(abnormal=...)``, ``screen(res)``, or a DataFrame.
         title : str, optional
             The heading; the response and the method if not given.
         alpha : float
@@ -131,7 +142,7 @@ class Estimates:
         from adfl_stats.report.pages.page import write
 
         alpha = in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
-        return write(path, lambda: fit_page(self, title, alpha))
+        return write(path, lambda: fit_page(self, also, title, alpha))
 
     def _series(self, values: Array) -> pd.Series:
         return pd.Series(values, index=self._index)

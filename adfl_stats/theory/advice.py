@@ -107,6 +107,7 @@ def advise_on(make: Callable[[Network], Problem], network: Network, method: Meth
         checks=_checks(problem, here, tolerance),
         advice=tuple(_sentences(here, table, tolerance)) + (() if known is not None else (_unknown_weights(method),)),
         tables={"What a repair would change (exchanges: rounds times combine steps)": table},
+        network=problem.network,
         step=here.step,
         rounds=here.rounds,
         bias=here.bias,

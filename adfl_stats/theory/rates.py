@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -161,6 +163,26 @@ class Rates:
         return "\n".join([*lines, "", f"Floor of Proposition 1, up to its constant: {floor}"])
 
     __repr__ = __str__
+
+    def report(self, path: str | PathLike[str], *, title: str | None = None) -> Path:
+        """Write the rates as one HTML page that loads nothing.
+
+        Parameters
+        ----------
+        path : str or path
+            The file; its name ends in .html.
+        title : str, optional
+            The heading.
+
+        Returns
+        -------
+        Path
+            Where the page is.
+        """
+        from adfl_stats.report.pages.extras import rates_page
+        from adfl_stats.report.pages.page import write
+
+        return write(path, lambda: rates_page(self, title))
 
     def _repr_html_(self) -> str:
         where = "preconditioned coordinates" if self.preconditioned else "the paper's coordinates"

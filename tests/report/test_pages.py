@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -217,6 +218,43 @@ def test_every_kind_of_fit_has_a_page(case, tmp_path):
     text = " ".join(text for _, _, parts in page.elements for text in parts)
     assert ("Lambda by cross-validation" in text) == (case == "lambda path")
     assert ("changes with the round" in text) == (case == "schedule")
+
+
+def test_further_results_have_sections_of_their_own(tmp_path):
+    model = linear()
+    res = model.fit(ad.DFL(), step=0.1, rounds=60)
+    rates = model.rates(res)
+    extras = [rates, res.oracle([0, 1], data=model.data), res.check(abnormal=[0, 1]), pd.DataFrame({"a<b": [1.5]})]
+    page = checked(res.report(tmp_path / "fit.html", also=extras))
+    headings = [text for _, text in page.all("h2")]
+    assert headings[-5:] == ["Convergence by round", "Oracle comparison", res.check().title, "Table", "Notes"]
+    texts = [text for _, text in page.all("td")]
+    assert f"{rates.exact:.4g}" in texts
+    assert "1.5" in texts
+    tips = [found["data-t"] for _, found, _ in page.elements if "data-t" in found]
+    assert sum(tip.startswith("round ") and "optimisation error" in tip for tip in tips) == len(rates.distances)
+    with pytest.raises(TypeError, match="also has a int; wanted are results such as"):
+        res.report(tmp_path / "fit.html", also=[3])
+    alone = checked(rates.report(tmp_path / "rates.html"))
+    assert [text for _, text in alone.all("h2")] == ["Convergence by round"]
+    advised = checked(model.advise().report(tmp_path / "advice.html"))
+    assert "Network" in [text for _, text in advised.all("h2")]
+
+
+def test_largest_sensitivities_are_drawn(tmp_path):
+    index = pd.MultiIndex.from_tuples([("this fit", ""), *(("without", f"h<{k}") for k in range(40))])
+    shift = np.concatenate([[0.0], np.linspace(-2.0, 2.0, 40)])
+    table = pd.DataFrame({"trusted": 40, "coefficient": "x1", "coef": 1.0, "se": 0.1, "shift": shift}, index=index)
+    found = SimpleNamespace(shift=None, trusted=None, to_frame=lambda: table)
+    page = checked(linear().fit(ad.DFL(), step=0.1, rounds=60).report(tmp_path / "fit.html", also=[found]))
+    marks = {
+        found["data-t"]: found["class"] for _, found, _ in page.elements if " moves by " in found.get("data-t", "")
+    }
+    assert len(marks) == 25
+    moves = {tip: float(re.search(r"by ([-+.\d]+)", tip)[1]) for tip in marks}
+    # The fit itself, and the largest of the others.
+    assert sorted(map(abs, moves.values()))[1] > np.sort(np.abs(shift))[-26]
+    assert all((kind == "w0") == (abs(moves[tip]) > 1.0) for tip, kind in marks.items())
 
 
 @pytest.mark.parametrize(

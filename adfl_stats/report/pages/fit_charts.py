@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from adfl_stats.inference.heterogeneity import Heterogeneity
     from adfl_stats.inference.results import Results
 
-__all__ = ["deviation_chart", "forest_chart", "lambda_chart", "run_chart", "score_chart"]
+__all__ = ["deviation_chart", "error_chart", "forest_chart", "lambda_chart", "run_chart", "score_chart"]
 
 # More rows than a page can show one below the other.
 MOST_ROWS = 60
@@ -125,6 +125,20 @@ def deviation_chart(found: Heterogeneity, labels: pd.Index, weights: Array) -> H
     return plot.figure("deviation-plot", f"Clients' deviations in {coefficient}.", words)
 
 
+def error_chart(errors: pd.Series, tolerance: float) -> Html:
+    """Return optimisation and consensus error beside the statistical error, which is 1 in these units."""
+    known = errors.drop("total")[lambda part: np.isfinite(part) & (part > 0.0)]
+    names = [*(f"{name} error" for name in known.index), "statistical error"]
+    values = np.array([*known, 1.0])
+    y = Axis(-0.6, len(names) - 0.4, "", names=names)
+    plot = Plot(Axis.of([*values, tolerance], "standard errors, worst coefficient", log=True), y, 76 + 26 * len(names))
+    plot.rule(x=tolerance, kind="quiet dotted", label=f"tolerance, {tolerance:g}")
+    tips = [f"{name}: {number(value)} SE" for name, value in zip(names, values, strict=True)]
+    plot.points(values, np.arange(len(names)), "w4", tips, size=4.4)
+    words = "What the computation leaves, beside what the data leave open."
+    return plot.figure("error-plot", "Errors of the estimate.", words)
+
+
 def run_chart(res: Estimates, se: Array | None) -> Html:
     """Return moves and spread of the clients along the runs, beside the statistical error."""
     table = res.trace
@@ -150,7 +164,9 @@ def run_chart(res: Estimates, se: Array | None) -> Html:
             f"{label} {a:g}: move {number(b)}, spread {number(c)}" for a, b, c in zip(at, moved, apart, strict=True)
         ]
         plot.points(at, np.where(moved > 0, moved, np.nan), "w4", tips, size=2.4)
-    return plot.figure("run-plot", "Convergence.", "Dotted lines part the stages of the fit." if len(begin) > 1 else "")
+    return plot.figure(
+        "run-plot", "Course of the fit.", "Dotted lines part the stages of the fit." if len(begin) > 1 else ""
+    )
 
 
 def lambda_chart(path: pd.DataFrame) -> Html:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,15 @@ from adfl_stats.inference.results import Results
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.report.objective_summary import objective_notes
 from adfl_stats.report.pages.drawing import classes_of, network_figure
-from adfl_stats.report.pages.fit_charts import deviation_chart, forest_chart, lambda_chart, run_chart, score_chart
+from adfl_stats.report.pages.extras import extra_sections
+from adfl_stats.report.pages.fit_charts import (
+    deviation_chart,
+    error_chart,
+    forest_chart,
+    lambda_chart,
+    run_chart,
+    score_chart,
+)
 from adfl_stats.report.pages.markup import Html, joined, paragraphs, tag
 from adfl_stats.report.pages.page import Section, page
 from adfl_stats.report.pages.tables import (
@@ -55,13 +64,15 @@ COLUMNS = {
 }
 
 
-def fit_page(res: Estimates, title: str | None = None, alpha: float = 0.05) -> Html:
+def fit_page(res: Estimates, also: Sequence[object] = (), title: str | None = None, alpha: float = 0.05) -> Html:
     """Return the page of a fit.
 
     Parameters
     ----------
     res : Results or ObjectiveResults
         A fit.
+    also : sequence
+        Further results to show, before the notes.
     title : str, optional
         The heading.
     alpha : float
@@ -75,7 +86,7 @@ def fit_page(res: Estimates, title: str | None = None, alpha: float = 0.05) -> H
         heading, words = res.record.method, f"{len(res.params)} parameters, {len(res.record.labels)} clients"
     else:
         raise TypeError(f"res is a {type(res).__name__}; wanted are the results of a fit")
-    return page(title or heading, words, parts)
+    return page(title or heading, words, [*parts[:-1], *extra_sections(also), parts[-1]])
 
 
 def _glm_words(res: Results) -> str:
@@ -332,7 +343,12 @@ def _run(res: Results | ObjectiveResults, se: Any) -> Html:
             ("log-likelihood of the trusted rows", float(res.llf)),
             ("scale", float(res.scale)),
         ]
-    pieces = [fact_table(facts, "How the estimate was computed."), run_chart(res, se)]
+    pieces = [fact_table(facts, "How the estimate was computed.")]
+    if isinstance(res, Results):
+        pieces.append(error_chart(res.numerical_error, res.record.tolerance))
+    # A solver of the limit has a few iterations, which say little.
+    if not limit:
+        pieces.append(run_chart(res, se))
     if res.lambda_path is not None:
         pieces.append(lambda_chart(res.lambda_path))
     return joined(*pieces)
