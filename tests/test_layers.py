@@ -14,26 +14,27 @@ import adfl_stats as ad
 
 ROOT = Path(ad.__file__).parent
 
-# A room, or a module beside the rooms, imports only from lines above its own, and from itself.
-LAYERS = [
-    {"_kernels", "_types", "errors"},
-    {"_algebra", "_arguments", "_files", "_frames", "_text", "_threads"},
-    {"_client_sets"},
-    {"network", "data"},
-    {"losses"},
-    {"engine"},
-    {"trust"},
-    {"methods"},
-    {"inference"},
-    {"theory"},
-    {"model", "objective_model"},
-    {"report"},
-    {"simulate"},
-    {""},
-    {"cli"},
-    {"__main__"},
-]
-LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+# Levels of rooms and of modules beside the rooms: each imports from levels above its own, and from those to its left.
+LEVELS = {
+    "shared": (
+        "_kernels",
+        "_types",
+        "errors",
+        "_algebra",
+        "_arguments",
+        "_files",
+        "_frames",
+        "_text",
+        "_threads",
+        "_client_sets",
+    ),
+    "what is given": ("network", "data", "losses"),
+    "how it is solved": ("engine",),
+    "what is solved": ("trust", "methods"),
+    "what follows": ("inference", "theory"),
+    "what users meet": ("model", "objective_model", "report", "simulate", "", "cli", "__main__"),
+}
+PLACE = {room: place for place, room in enumerate(room for rooms in LEVELS.values() for room in rooms)}
 
 # Methods of results that hand over to a room above their own, and import it when they are called.
 UPWARD = {("inference", "report"), ("inference", "theory"), ("theory", "report")}
@@ -85,14 +86,15 @@ def room(module):
 
 
 def test_every_room_has_a_level():
-    assert set(LEVEL) == {room(module) for module in KNOWN}, "a new room wants its place in LAYERS"
+    assert set(PLACE) == {room(module) for module in KNOWN}, "a new room wants its place in LEVELS"
+    assert len(PLACE) == sum(map(len, LEVELS.values())), "a room has one place"
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_between_rooms_point_down(module):
     own = room(module)
     wanted = {(room(target), late) for target, late in imports(ast.parse(MODULES[module].read_text()))}
-    upward = {(target, late) for target, late in wanted if target != own and LEVEL[target] >= LEVEL[own]}
+    upward = {(target, late) for target, late in wanted if target != own and PLACE[target] >= PLACE[own]}
     assert upward <= {(target, True) for source, target in UPWARD if source == own}
 
 
