@@ -24,6 +24,7 @@ LEVELS = {
         "_arguments",
         "_files",
         "_frames",
+        "_properties",
         "_text",
         "_threads",
         "_client_sets",

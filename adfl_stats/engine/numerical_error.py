@@ -17,6 +17,7 @@ from adfl_stats._arguments import listing
 from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.transport import LOCAL, Transport, mean_over
+from adfl_stats.losses.glm import GLM
 
 __all__ = [
     "NumericalError",
@@ -68,15 +69,20 @@ def yardstick(problem: Problem, theta: Array, totals: Array) -> Yardstick:
 
 def curvature_and_meat(problem: Problem, theta: Array, totals: Array) -> Array:
     """Return the clients' curvature at theta (P,) with total weights v_m, over their number, and the meat (2, P, P)."""
+    return summed_curvature_and_meat(problem.glm, theta, totals, problem.n_clients, problem.transport)
+
+
+def summed_curvature_and_meat(glm: GLM, theta: Array, totals: Array, clients: int, transport: Transport) -> Array:
+    """Return the same for the losses of our clients among `clients` of all."""
     # The objective divides by the number of its own clients.
-    shares = totals * (problem.M / problem.n_clients)
+    shares = totals * (glm.M / clients)
 
     def part(at: slice) -> Array:
         own = np.zeros_like(shares)
         own[at] = shares[at]
-        return np.stack(problem.glm.curvature_and_meat(theta, own))
+        return np.stack(glm.curvature_and_meat(theta, own))
 
-    return problem.transport.total(part)
+    return transport.total(part)
 
 
 def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:

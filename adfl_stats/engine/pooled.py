@@ -11,7 +11,8 @@ from adfl_stats._types import Array, Mask
 from adfl_stats.data.batches import batches, whole_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.equations import Equations, solve
-from adfl_stats.engine.numerical_error import sandwich
+from adfl_stats.engine.numerical_error import sandwich, summed_curvature_and_meat
+from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.losses.client_sums import own_predictor, scaled
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
@@ -29,7 +30,12 @@ class Estimate:
 
 
 def pooled_estimate(
-    data: ClientData, family: Family, clients: Mask, start: Array, penalty: Ridge | None = None
+    data: ClientData,
+    family: Family,
+    clients: Mask,
+    start: Array,
+    penalty: Ridge | None = None,
+    members: Members = EVERYBODY,
 ) -> Estimate | None:
     """Return the maximum likelihood estimate on the pooled rows of some clients, None where there is none.
 
@@ -43,14 +49,17 @@ def pooled_estimate(
         Where to begin.
     penalty : Ridge, optional
         Beside the mean loss of these rows.
+    members : Members
+        The clients; those of the data are ours.
     """
+    glm, everybody = GLM(data, family, penalty), members.count(np.ones(data.n_clients))
     # With these total weights the means over clients are sums over rows.
-    weights, glm = np.where(clients, data.n_clients * data.totals, 0.0), GLM(data, family, penalty)
-    solution = solve(Equations(glm, weights[:, None]), start[None])
+    weights = np.where(clients, everybody * data.totals, 0.0)
+    solution = solve(Equations(glm, weights[:, None], transport=members.transport), start[None])
     theta = solution.theta[0]
     if not solution.reached[0]:
         return None
-    hessian, meat = glm.curvature_and_meat(theta, weights)
+    hessian, meat = summed_curvature_and_meat(glm, theta, weights, everybody, members.transport)
     # Few rows, or separated labels: the loss has no single minimum.
     if roots_of_inverses(hessian[None])[1][0] < len(theta):
         return None

@@ -14,8 +14,9 @@ from scipy import linalg
 from adfl_stats import _kernels
 from adfl_stats._algebra import inverse
 from adfl_stats._arguments import listing
+from adfl_stats._properties import once
 from adfl_stats._types import Array
-from adfl_stats.engine.transport import LOCAL, Members, Transport, mean_over, once
+from adfl_stats.engine.transport import LOCAL, Members, Transport, mean_over
 from adfl_stats.losses.evaluation import rounding_variance
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.objective import Objective

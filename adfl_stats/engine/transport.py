@@ -9,43 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adfl_stats._properties import once
 from adfl_stats._types import Array, Ints, Mask
 
 __all__ = ["EVERYBODY", "LOCAL", "Local", "Members", "Transport", "count_of", "halo_of", "mean_over", "once"]
 
 T = TypeVar("T")
-
-if TYPE_CHECKING:
-    once = cached_property
-else:
-
-    class once:  # noqa: N801
-        """A property that is computed once, without the lock of `functools.cached_property` before Python 3.12.
-
-        What is computed may wait for another place; where places are threads, that one would wait for the lock.
-        """
-
-        __class_getitem__ = classmethod(GenericAlias)
-
-        def __init__(self, func: Callable[[Any], Any]) -> None:
-            self.func, self.__doc__ = func, func.__doc__
-
-        def __set_name__(self, owner: type, name: str) -> None:
-            self.name = name
-
-        def __get__(self, instance: Any, owner: type | None = None) -> Any:
-            """Compute the value and keep it where the next look finds it first."""
-            if instance is None:
-                return self
-            value = instance.__dict__[self.name] = self.func(instance)
-            return value
 
 
 class Transport(Protocol):

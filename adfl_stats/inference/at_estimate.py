@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from adfl_stats._properties import once
 from adfl_stats._threads import one_blas_thread
 from adfl_stats._types import Array
 from adfl_stats.engine.numerical_error import (
@@ -19,7 +20,6 @@ from adfl_stats.engine.numerical_error import (
     yardstick_of,
 )
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.transport import once
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord, client_effects, record_clients
 from adfl_stats.inference.clustered import Clustered, gather_clustered
 from adfl_stats.inference.evidence import Evidence, gather_evidence

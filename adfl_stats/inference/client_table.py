@@ -21,7 +21,7 @@ def client_columns(fit: FitRecord, clients: ClientRecord) -> dict[str, NDArray[A
     unit = np.sqrt(np.diag(fit.sandwich))
     # Data without noise have standard errors of zero.
     with np.errstate(divide="ignore", invalid="ignore"):
-        apart = (fit.theta - fit.theta.mean(axis=0)) / unit
+        apart = (fit.theta - fit.params) / unit
     norms = np.linalg.norm(fit.evaluation.gradients, axis=1)
     return {
         "n": fit.sizes,
@@ -31,6 +31,6 @@ def client_columns(fit: FitRecord, clients: ClientRecord) -> dict[str, NDArray[A
         "p_value": clients.p_values,
         "weight": fit.weights,
         "noise": clients.noise,
-        "influence": fit.network.n_clients * fit.network.influence.to_numpy(),
+        "influence": fit.influence,
         "distance": np.sqrt((apart**2).mean(axis=1)),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +9,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from adfl_stats._arguments import in_interval
+from adfl_stats._properties import once
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.estimates import Estimates
 from adfl_stats.inference.prediction import NewDesign, NewRows, Prediction, design_for
@@ -69,7 +69,7 @@ class CoefficientInference(Estimates):
         found = Inference.of(self.record, cov_type).covariance()
         return pd.DataFrame(found, index=self.record.names, columns=self.record.names)
 
-    @cached_property
+    @once
     def bse(self) -> pd.Series:
         """Standard errors, by `cov_type`."""
         return self.standard_errors()
@@ -89,7 +89,7 @@ class CoefficientInference(Estimates):
         """
         return self._series(np.sqrt(np.diag(Inference.of(self.record, cov_type).covariance())))
 
-    @cached_property
+    @once
     def tvalues(self) -> pd.Series:
         """Estimates over their standard errors: z or t statistics, see `use_t`."""
         return self.params / self.bse
@@ -99,7 +99,7 @@ class CoefficientInference(Estimates):
         """The same as `tvalues`."""
         return self.tvalues
 
-    @cached_property
+    @once
     def pvalues(self) -> pd.Series:
         """Two-sided p-values of zero coefficients, by `cov_type`."""
         return self._series(Inference.of(self.record, None).p_values(self.tvalues.to_numpy()))
@@ -175,11 +175,11 @@ class CoefficientInference(Estimates):
         """
         in_interval(share, "share", 0.0, 0.5, open_low=True, open_high=True)
         clients, errors = self.record.clients, self.record.effects.errors
-        normal = clients.probabilities[:, 0] > 0.5
-        known = normal & np.isfinite(errors).all(axis=1)
-        sampling = np.median(errors[known], axis=0) if known.any() else np.full(len(clients.spread), np.nan)
+        known = (clients.probabilities[:, 0] > 0.5) & np.isfinite(errors).all(axis=1)
+        errors = clients.members.gather(errors[known])
+        sampling = np.median(errors, axis=0) if len(errors) else np.full(len(clients.spread), np.nan)
         sd = np.sqrt(np.square(sampling) + np.diag(clients.spread))
-        shift = detectable_shift(len(normal), len(sd), share)
+        shift = detectable_shift(clients.members.count(np.ones(len(known))), len(sd), share)
         table = pd.DataFrame({"shift": shift, "bias": share * shift * sd}, index=self.params.index)
         return table.assign(**{"bias / se": table["bias"] / self.bse})
 

@@ -10,9 +10,9 @@ from scipy import stats
 
 from adfl_stats._algebra import inverse
 from adfl_stats._arguments import one_of
+from adfl_stats._properties import once
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.numerical_error import sandwich
-from adfl_stats.engine.transport import once
 from adfl_stats.inference.clustered import contrast_df, identified, joint_df
 from adfl_stats.inference.record import FitRecord
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from adfl_stats._arguments import in_interval
+from adfl_stats._properties import once
 from adfl_stats._types import Array
 from adfl_stats.inference.record import RunRecord
 from adfl_stats.network.network import Network
@@ -33,18 +33,18 @@ class Estimates:
 
     record: RunRecord
 
-    @cached_property
+    @once
     def params(self) -> pd.Series:
         """The mean over clients of their estimates."""
-        return self._series(self.record.theta.mean(axis=0))
+        return self._series(self.record.params)
 
-    @cached_property
+    @once
     def client_params(self) -> pd.DataFrame:
         """Each client's own estimate, one row a client."""
         index = self.record.labels.rename(self.record.client_name)
         return pd.DataFrame(self.record.theta, index=index, columns=self._index)
 
-    @cached_property
+    @once
     def client_weights(self) -> pd.Series:
         """omega_m of the last stage: 1 for the most trusted client, near 0 for down-weighted ones."""
         return self._by_client(self.record.weights, "weight")
@@ -92,8 +92,8 @@ class Estimates:
     @property
     def effective_clients(self) -> float:
         """(sum v)^2 / sum v^2 for the clients' total weights v_m (trust x size x influence)."""
-        v = self.record.total_weights
-        return float(v.sum() ** 2 / (v**2).sum())
+        v, members = self.record.total_weights, self.record.members
+        return float(members.sum(v) ** 2 / members.sum(v**2))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the results to a NumPy archive without pickle; `adfl_stats.load` reads it back.
@@ -147,7 +147,7 @@ class Estimates:
     def _series(self, values: Array) -> pd.Series:
         return pd.Series(values, index=self._index)
 
-    @cached_property
+    @once
     def _index(self) -> pd.Index:
         return pd.Index(self.record.names)
 

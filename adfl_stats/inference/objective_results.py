@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ from scipy import stats
 
 from adfl_stats._algebra import inverse
 from adfl_stats._arguments import in_interval
+from adfl_stats._properties import once
 from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
 from adfl_stats.inference.clustered import carry_weight
@@ -54,7 +54,8 @@ def at_params(problem: Problem, params: Array, total_weights: Array) -> dict[str
                 f"{type(objective).__name__}.curvature(theta) has shape {found.shape}; {shape} is wanted, the Hessian "
                 "of each client's loss at theta (P,)"
             )
-        hessian = np.tensordot(total_weights / problem.M, found, 1)
+        share = total_weights / problem.n_clients
+        hessian = problem.transport.total(lambda at: np.tensordot(share[at], found[at], 1))
     gradients = np.asarray(problem.common_gradients(params[None])[:, 0])
     return {"totals": np.asarray(objective.totals, dtype=np.float64), "gradients": gradients, "hessian": hessian}
 
@@ -100,12 +101,14 @@ class ObjectiveResults(Estimates):
     @property
     def consensus(self) -> pd.Series:
         """Root mean square distance of the clients' estimates from `params`, for each parameter."""
-        return self._series(np.sqrt(np.square(self.record.theta - self.record.theta.mean(axis=0)).mean(axis=0)))
+        fit = self.record
+        return self._series(np.sqrt(fit.members.mean(np.square(fit.theta - fit.params))))
 
     @property
     def gradient(self) -> pd.Series:
         """What is left of the estimating equation at `params`: M^-1 sum_m v_m g_m."""
-        return self._series(self.record.total_weights @ self.record.gradients / len(self.record.labels))
+        fit = self.record
+        return self._series(fit.members.total(lambda at: fit.total_weights[at] @ fit.gradients[at]) / self._all)
 
     @property
     def without_errors(self) -> str:
@@ -139,17 +142,17 @@ class ObjectiveResults(Estimates):
         """
         return pd.DataFrame(self._covariance, index=self._index, columns=self._index)
 
-    @cached_property
+    @once
     def bse(self) -> pd.Series:
         """Standard errors by client; NaN where `without_errors` says why."""
         return self._series(np.sqrt(np.diag(self._covariance)))
 
-    @cached_property
+    @once
     def tvalues(self) -> pd.Series:
         """Estimates over their standard errors."""
         return self.params / self.bse
 
-    @cached_property
+    @once
     def pvalues(self) -> pd.Series:
         """Two-sided p-values of zero parameters."""
         return self._series(2.0 * stats.t.sf(np.abs(self.tvalues), max(self.df, 1.0)))
@@ -185,8 +188,8 @@ class ObjectiveResults(Estimates):
             "total": fit.totals,
             "gradient": np.linalg.norm(fit.gradients, axis=1),
             "weight": fit.weights,
-            "influence": fit.network.n_clients * fit.network.influence.to_numpy(),
-            "distance": np.linalg.norm(fit.theta - fit.theta.mean(axis=0), axis=1),
+            "influence": fit.influence,
+            "distance": np.linalg.norm(fit.theta - fit.params, axis=1),
         }
         return pd.DataFrame(columns, index=fit.labels.rename(fit.client_name))
 
@@ -213,13 +216,19 @@ class ObjectiveResults(Estimates):
     @property
     def _clients(self) -> int:
         """Clients that carry weight."""
-        return int(carry_weight(self.record.total_weights, self.record.totals).sum())
+        fit = self.record
+        return fit.members.count(carry_weight(fit.total_weights, fit.totals, fit.members))
 
-    @cached_property
+    @property
+    def _all(self) -> int:
+        """All clients."""
+        return self.record.members.count(np.ones(len(self.record.theta)))
+
+    @once
     def _covariance(self) -> Array:
         fit, P = self.record, len(self.record.names)
         if self.without_errors:
             return np.full((P, P), np.nan)
-        scores = fit.gradients * (fit.total_weights / len(fit.labels))[:, None]
-        contributions = scores @ inverse(fit.hessian)
-        return np.asarray(self._clients / (self._clients - 1.0) * contributions.T @ contributions)
+        contributions = fit.gradients * (fit.total_weights / self._all)[:, None] @ inverse(fit.hessian)
+        squares = fit.members.total(lambda at: contributions[at].T @ contributions[at])
+        return np.asarray(self._clients / (self._clients - 1.0) * squares)

@@ -12,9 +12,10 @@ from adfl_stats._algebra import inverse
 from adfl_stats._arguments import listing
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._text import framed
-from adfl_stats._types import Array, ClientSet
+from adfl_stats._types import Array, ClientSet, Mask
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.pooled import Estimate, local_estimates, pooled_estimate
+from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.inference.record import FitRecord
 
 __all__ = ["OracleComparison", "compare_with_oracle"]
@@ -103,56 +104,66 @@ def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: Clien
     if fit.set_aside.any() and data.set_aside is None:
         # Numbers that overflow count for no estimate.
         data = data.setting_aside(fit.set_aside)
-    normal = ~abnormal_mask(abnormal, fit.labels)
-    params, family = fit.theta.mean(axis=0), fit.family
-    penalty = fit.penalty
-    oracle = pooled_estimate(data, family, normal, params, penalty)
+    params, family, penalty, members = fit.params, fit.family, fit.penalty, fit.members
+    normal = members.ours(~abnormal_mask(abnormal, fit.all_labels))
+    oracle = pooled_estimate(data, family, normal, params, penalty, members)
     if oracle is None:
         raise ValueError(
-            f"the rows of the {int(normal.sum())} clients outside abnormal do not determine all "
+            f"the rows of the {members.count(normal)} clients outside abnormal do not determine all "
             f"{len(fit.names)} coefficients; leave coefficients out, or name fewer clients in abnormal"
         )
     everybody = np.ones(len(normal), dtype=bool)
-    pooled = pooled_estimate(data, family, everybody, oracle.params, penalty) or _absent(len(params))
-    own = fit.sandwich if fit.smooth else np.full_like(oracle.covariance, np.nan)
-    here = Estimate(params, own)
-    found = local_estimates(data, family, normal, oracle.params, penalty)
-    local = [estimate for estimate in found.values() if estimate is not None]
-    clients = [Estimate(theta, np.full_like(own, np.nan)) for theta in fit.theta[normal]]
+    pooled = pooled_estimate(data, family, everybody, oracle.params, penalty, members) or _absent(len(params))
+    here = Estimate(params, fit.sandwich if fit.smooth else np.full_like(oracle.covariance, np.nan))
+    locals_ = local_estimates(data, family, normal, oracle.params, penalty)
+    known = [estimate for estimate in locals_.values() if estimate is not None]
+    local = [np.reshape(part, (-1, len(params))) for part in ([e.params for e in known], [_alone(e)[1] for e in known])]
+    clients = fit.theta[normal], np.full_like(fit.theta[normal], np.nan)
+
+    def counts(some: Mask) -> tuple[int, float]:
+        return members.count(some), float(members.sum(np.where(some, fit.sizes, 0)))
+
+    trusted, rows = counts(fit.trusted), counts(normal)
     table = pd.DataFrame(
         {
-            "fit": _line([here], oracle, fit.trusted.sum(), fit.sizes[fit.trusted].sum()),
-            "clients": _line(clients, oracle, fit.trusted.sum(), fit.sizes[fit.trusted].sum()),
-            "oracle": _line([oracle], oracle, normal.sum(), fit.sizes[normal].sum()),
-            "pooled": _line([pooled], oracle, len(normal), fit.sizes.sum()),
-            "local": _line(local, oracle, 1, fit.sizes[normal].mean()),
+            "fit": _line(*_alone(here), oracle, *trusted),
+            "clients": _line(*clients, oracle, *trusted, members),
+            "oracle": _line(*_alone(oracle), oracle, *rows),
+            "pooled": _line(*_alone(pooled), oracle, *counts(everybody)),
+            "local": _line(local[0], local[1], oracle, 1, rows[1] / rows[0], members),
         }
     ).T
-    rows = {m: np.full(len(params), np.nan) if estimate is None else estimate.params for m, estimate in found.items()}
+    own = {m: np.full(len(params), np.nan) if estimate is None else estimate.params for m, estimate in locals_.items()}
     return OracleComparison(
         _coefficients(fit.names, here, oracle, pooled),
         pd.DataFrame(
-            list(rows.values()), index=fit.labels[list(rows)].rename(fit.client_name), columns=fit.names, dtype=float
+            list(own.values()), index=fit.labels[list(own)].rename(fit.client_name), columns=fit.names, dtype=float
         ),
         table,
     )
 
 
-def _line(estimates: list[Estimate], oracle: Estimate, clients: float, rows: float) -> dict[str, float]:
-    """Return a row of the table for one estimate or the mean over several."""
+def _line(
+    params: Array, variances: Array, oracle: Estimate, clients: float, rows: float, members: Members = EVERYBODY
+) -> dict[str, float]:
+    """Return a row of the table for estimates (k, P) and their variances: one, or those of our clients."""
     words = {"clients": float(clients), "rows": float(rows)}
-    if not estimates:
+    if not members.count(np.ones(len(params))):
         return words | dict.fromkeys(("distance", "worst", "variance_ratio", "efficiency"), np.nan)
-    se = np.sqrt(np.diag(oracle.covariance))
-    apart = np.array([estimate.params for estimate in estimates]) - oracle.params
-    squared = np.einsum("ij,jk,ik->i", apart, inverse(oracle.covariance), apart).mean()
-    variances = np.array([np.diag(estimate.covariance) for estimate in estimates])
+    expected = np.diag(oracle.covariance)
+    apart = params - oracle.params
+    distances = np.abs(apart) / np.sqrt(expected)
+    squared = float(members.mean(np.einsum("ij,jk,ik->i", apart, inverse(oracle.covariance), apart)))
     return words | {
-        "distance": float(np.sqrt(np.mean((apart / se) ** 2))),
-        "worst": float(np.max(np.abs(apart / se))),
-        "variance_ratio": float(np.mean(np.diag(oracle.covariance) / variances)),
-        "efficiency": float(len(se) / (len(se) + squared)),
+        "distance": float(np.sqrt(members.mean(np.square(distances)).mean())),
+        "worst": float(members.transport.largest(distances).max()),
+        "variance_ratio": float(members.mean(expected / variances).mean()),
+        "efficiency": len(expected) / (len(expected) + squared),
     }
+
+
+def _alone(estimate: Estimate) -> tuple[Array, Array]:
+    return estimate.params[None], np.diag(estimate.covariance)[None]
 
 
 def _coefficients(names: list[str], here: Estimate, oracle: Estimate, pooled: Estimate) -> pd.DataFrame:

@@ -143,7 +143,7 @@ class Prediction:
             The predictions.
         """
         fit, X, index = inference.fit, design.X, design.index
-        params = fit.theta.mean(axis=0)
+        params = fit.params
         eta = X @ params.reshape(fit.family.outputs, -1).T
         shift = linear_shift(offset, exposure, len(X))
         for part in (shift, design.shift):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from adfl_stats._algebra import inverse
+from adfl_stats._properties import once
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.formula import ParsedFormula
 from adfl_stats.engine.numerical_error import NumericalError, sandwich
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, Run
+from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.inference.at_estimate import AtEstimate
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord
 from adfl_stats.inference.clustered import Clustered
@@ -54,15 +55,15 @@ class Start:
     stacked: float
 
     @classmethod
-    def of(cls, initial: Array | None, began: Array | None, params: Array) -> Start:
-        """Sum up initial estimates and those before the last run (M, P) beside the final estimate (P,)."""
+    def of(cls, initial: Array | None, began: Array | None, params: Array, members: Members = EVERYBODY) -> Start:
+        """Sum up initial estimates and those before the last run (M, P) of all clients beside the final one (P,)."""
         centre, spread, reach, stacked = np.full(len(params), np.nan), np.nan, np.nan, np.nan
         if initial is not None:
-            centre = initial.mean(axis=0)
-            spread = float(np.mean(np.sum((initial - centre) ** 2, axis=1)))
+            centre = members.mean(initial)
+            spread = float(members.mean(np.sum((initial - centre) ** 2, axis=1)))
         if began is not None:
             away = np.linalg.norm(began - params, axis=1)
-            reach, stacked = float(away.max()), float(np.linalg.norm(away))
+            reach, stacked = float(members.transport.largest(away)), float(np.sqrt(members.sum(np.square(away))))
         return cls(centre, spread, reach, stacked)
 
 
@@ -86,6 +87,8 @@ class RunRecord:
         Trace of the runs, one entry per check of convergence.
     smooth : bool
         Whether the estimate solves the weighted estimating equation, up to its step.
+    members : Members
+        The clients; those of the rows are ours. A file does not keep it: all clients of a loaded record are ours.
     """
 
     method: str
@@ -109,13 +112,31 @@ class RunRecord:
     client_name: str = "client"
     weighting: str = "sample"
     rounds_needed: float = np.nan
+    members: Members = EVERYBODY
+
+    @once
+    def params(self) -> Array:
+        """The estimate (P,): the mean of theta over all clients."""
+        return self.members.mean(self.theta)
+
+    @property
+    def all_labels(self) -> pd.Index:
+        """The names of all clients, where `labels` are those of ours."""
+        if self.members.numbers is None:
+            return self.labels
+        return pd.Index(self.members.gather(self.labels.to_numpy()))
+
+    @property
+    def influence(self) -> Array:
+        """M pi_m of our clients (M,)."""
+        return np.asarray(self.network.n_clients * self.members.ours(self.network.influence.to_numpy()))
 
     @property
     def trusted(self) -> Mask:
         """The clients that are not down-weighted."""
-        return trusted_by(self.weights)
+        return trusted_by(self.weights, self.members)
 
-    @cached_property
+    @once
     def trace(self) -> pd.DataFrame:
         """One line per check of convergence."""
         return pd.DataFrame(self.trace_columns)
@@ -149,7 +170,7 @@ class FitRecord(RunRecord):
         if self.penalty is None:
             return float(len(self.names))
         penalised = self.evaluation.information
-        rows = penalised - self.total_weights.mean() * np.diag(self.penalty.strengths)
+        rows = penalised - float(self.members.mean(self.total_weights)) * np.diag(self.penalty.strengths)
         return float(np.trace(inverse(penalised) @ rows))
 
     @property
@@ -160,7 +181,7 @@ class FitRecord(RunRecord):
         by_client = self.smooth and self.glance.differ and self.clustered.clients > 1
         return "CR2" if by_client else "sandwich"
 
-    @cached_property
+    @once
     def sandwich(self) -> Array:
         """The covariance H^-1 B H^-1 of a solution of the weighted equation, whether the method solves it or not."""
         return sandwich(self.evaluation.hessian, self.evaluation.meat)[1]
@@ -222,7 +243,8 @@ def run_parts(problem: Problem, method: Method, outcome: Outcome, plan: Plan, sa
         "set_aside": ~np.asarray(problem.objective.counted) & (weights == 0.0),
         "tolerance": plan.tolerance,
         "trace_columns": _trace_columns(outcome.runs),
-        "start": Start.of(outcome.initial, last.began, outcome.theta.mean(axis=0)),
+        "start": Start.of(outcome.initial, last.began, problem.mean(outcome.theta), problem.members),
+        "members": problem.members,
         "smooth": outcome.smooth,
         "solver": last.solver,
         "step": last.step,

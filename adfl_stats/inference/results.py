@@ -151,8 +151,9 @@ class Results(FittedRows):
     @property
     def bic(self) -> float:
         """Schwarz's criterion over the trusted clients; a penalised fit counts its effective parameters."""
-        rows = self.record.sizes[self.record.trusted].sum()
-        return float(-2.0 * self.llf + np.log(rows) * self.record.effective_parameters)
+        fit = self.record
+        rows = float(fit.members.sum(np.where(fit.trusted, fit.sizes, 0)))
+        return float(-2.0 * self.llf + np.log(rows) * fit.effective_parameters)
 
     def clients(self) -> pd.DataFrame:
         """Return one row per client, in the order of the data.

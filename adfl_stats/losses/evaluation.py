@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adfl_stats._algebra import joined
 from adfl_stats._types import Array, Ints, Mask
@@ -32,6 +33,7 @@ from adfl_stats.losses.penalties import Ridge
 
 __all__ = [
     "Evaluation",
+    "Gather",
     "PointSums",
     "Total",
     "all_here",
@@ -40,12 +42,13 @@ __all__ = [
     "evaluate",
     "majority_misfits",
     "mean_squares",
+    "ours_only",
     "plain_scores",
     "rounding_variance",
 ]
 
 
-Gather: TypeAlias = Callable[[Array], Array]
+Gather: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 Total: TypeAlias = Callable[[Callable[[slice], Array]], Array]
 
 # Residuals this small relative to the responses are rounding errors. Ours: about 4,500 units in the last place.
@@ -255,13 +258,13 @@ def curvature_and_meat(
     return hessian, row_meat
 
 
-def _ours_only(values: Array) -> Array:
+def ours_only(values: Array) -> Array:
     """Return the rows of all clients where there are none elsewhere."""
     return values
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def plain_scores(data: ClientData, family: Family, thetas: Array, gather: Gather = _ours_only) -> tuple[Array, Ints]:
+def plain_scores(data: ClientData, family: Family, thetas: Array, gather: Gather = ours_only) -> tuple[Array, Ints]:
     """Return Rao's statistic of each client at its own row of `thetas` (M, P), or the only one, and its rank.
 
     One dispersion serves all clients, and the point is given: it orders clients where a start is chosen, and is the
@@ -284,7 +287,7 @@ def plain_scores(data: ClientData, family: Family, thetas: Array, gather: Gather
 
 @np.errstate(over="ignore", invalid="ignore")
 def majority_misfits(
-    data: ClientData, family: Family, thetas: Array, chosen: Mask, gather: Gather = _ours_only
+    data: ClientData, family: Family, thetas: Array, chosen: Mask, gather: Gather = ours_only
 ) -> Array:
     """Return the misfit of each of thetas (R, P) on the clients chosen for it (M, R), relative to the others of thetas.
 

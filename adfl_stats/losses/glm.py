@@ -10,11 +10,20 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats import _kernels
+from adfl_stats._properties import once
 from adfl_stats._types import Array, Mask
 from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, batches, row_blocks, row_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import column_sizes, linear_predictors, weighted_curvature
-from adfl_stats.losses.evaluation import curvature_and_meat, curvature_matrices, mean_squares
+from adfl_stats.losses.evaluation import (
+    Gather,
+    Total,
+    all_here,
+    curvature_and_meat,
+    curvature_matrices,
+    mean_squares,
+    ours_only,
+)
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.links import LINKS
 from adfl_stats.losses.penalties import Ridge
@@ -41,6 +50,9 @@ class GLM:
         Already checked against one another.
     penalty : Ridge, optional
         With one number for each coefficient (see `Ridge.on`).
+    total, gather : callable
+        Those of a transport, where some clients are elsewhere: sums over all clients, and rows of all. Starts and the
+        constant column are of all clients; what has a row a client is of ours.
 
     Attributes
     ----------
@@ -48,8 +60,17 @@ class GLM:
         Clients, columns, and coefficients (columns times the family's outputs).
     """
 
-    def __init__(self, data: ClientData, family: Family, penalty: Ridge | None = None) -> None:
+    def __init__(
+        self,
+        data: ClientData,
+        family: Family,
+        penalty: Ridge | None = None,
+        *,
+        total: Total = all_here,
+        gather: Gather = ours_only,
+    ) -> None:
         self.data, self.family, self.penalty = data, family, penalty
+        self._total, self._gather = total, gather
         self.M, self.p = data.n_clients, data.X.shape[1]
         self.P = self.p * family.outputs
         self._plain: _kernels.Loss | None = None
@@ -77,7 +98,9 @@ class GLM:
     @property
     def unpenalised(self) -> GLM:
         """The same losses without the penalty."""
-        return self if self.penalty is None else GLM(self.data, self.family)
+        if self.penalty is None:
+            return self
+        return GLM(self.data, self.family, total=self._total, gather=self._gather)
 
     @property
     def quadratic(self) -> bool:
@@ -257,21 +280,16 @@ class GLM:
         # Where even that overflows, the rounds raise an error.
         return np.nan_to_num(robust_regression(self.data).theta)
 
-    @cached_property
+    @once
     def constant_column(self) -> tuple[int, float] | None:
         """The first column of X that has one value in all rows, and that value; None where there is none."""
-        data = self.data
-        first = data.X[data.offsets[np.argmax(data.counted)]]
-        same = first != 0
-        for rows in row_blocks(data):
-            unlike = data.X[rows] != first
-            if data.set_aside is not None:
-                unlike &= data.counted[row_clients(data, rows), None]
-            same &= ~unlike.any(axis=0)
-            if not same.any():
-                return None
-        column = int(np.flatnonzero(same)[0])
-        return column, float(first[column])
+        first, same = _constant_columns(self.data)
+        firsts = self._gather(first)
+        constant = self._gather(same).all(axis=0) & (firsts == firsts[0]).all(axis=0)
+        if not constant.any():
+            return None
+        column = int(np.flatnonzero(constant)[0])
+        return column, float(firsts[0, column])
 
     @property
     def constant_coefficients(self) -> list[int]:
@@ -279,21 +297,43 @@ class GLM:
         constant = self.constant_column
         return [] if constant is None else [constant[0] + self.p * j for j in range(self.family.outputs)]
 
-    @cached_property
+    @once
     def _constant_predictor(self) -> Array:
         """Coefficients (P,) that give every row the typical mean, or as nearly as least squares can."""
         data, constant = self.data, self.constant_column
-        target = float(LINKS[self.family.link].of_mean(typical_mean(data)))
+        target = float(LINKS[self.family.link].of_mean(typical_mean(data, self._gather)))
         if constant is not None:
             theta = np.zeros(self.P)
-            theta[constant[0]] = (target - (0.0 if data.shift is None else float(np.mean(data.shift)))) / constant[1]
+            theta[constant[0]] = (target - self._mean_shift()) / constant[1]
             return theta
-        gram, moment = np.zeros((self.p, self.p)), np.zeros(self.p)
-        for rows in row_blocks(data):
-            X = data.X[rows][data.counted[row_clients(data, rows)]]
-            gram += X.T @ X
-            moment += X.sum(axis=0)
-        return np.asarray(target * np.linalg.lstsq(gram, moment)[0])
+
+        def part(at: slice) -> Array:
+            # X'X, and below it the columns' sums.
+            mine, sums = np.zeros(self.M, dtype=bool), np.zeros((self.p + 1, self.p))
+            mine[at] = data.counted[at]
+            for rows in row_blocks(data):
+                X = data.X[rows][mine[row_clients(data, rows)]]
+                sums[:-1] += X.T @ X
+                sums[-1] += X.sum(axis=0)
+            return sums
+
+        sums = self._total(part)
+        return np.asarray(target * np.linalg.lstsq(sums[:-1], sums[-1])[0])
+
+    def _mean_shift(self) -> float:
+        """Return the mean of the rows' offsets."""
+        data = self.data
+        if data.shift is None:
+            return 0.0
+        shift = data.shift
+
+        def part(at: slice) -> Array:
+            bounds = data.offsets[:-1][at], data.offsets[1:][at]
+            own = shift[bounds[0][0] : bounds[1][-1]] if len(bounds[0]) else shift[:0]
+            return np.array([own.sum(), len(own)])
+
+        whole, rows = self._total(part)
+        return float(whole / rows)
 
     def _log_means(self) -> Array:
         data = self.data
@@ -305,12 +345,12 @@ class GLM:
             exposure[batch.clients] += batch.sums(rate)
         # Half an event keeps the logarithm finite for a client without events (counts only).
         measured = self.family.name in ("gaussian", "inversegaussian", "tweedie")
-        least = LEAST_START * typical_mean(data) * exposure if measured else 0.5
+        least = LEAST_START * typical_mean(data, self._gather) * exposure if measured else 0.5
         return np.log(np.maximum(events, least) / exposure)
 
 
-def with_constants(family: Family, data: ClientData) -> Family:
-    """Return the family with the constants that it takes from the data before a fit.
+def with_constants(family: Family, data: ClientData, gather: Gather = ours_only) -> Family:
+    """Return the family with the constants that it takes from the data before a fit; `gather` adds clients elsewhere.
 
     These are Huber's k, and the least linear predictor of links that want a positive one: that of a mean
     `LEAST_MEAN` times the typical one, or as many times larger where the link decreases.
@@ -321,16 +361,31 @@ def with_constants(family: Family, data: ClientData) -> Family:
         return replace(family, par=family.tuning * robust_scale(data))
     if not family.positive_predictor:
         return family
-    link, typical = LINKS[family.link], typical_mean(data)
+    link, typical = LINKS[family.link], typical_mean(data, gather)
     return replace(family, par=float(min(link.of_mean(LEAST_MEAN * typical), link.of_mean(typical / LEAST_MEAN))))
 
 
-def typical_mean(data: ClientData) -> float:
+def _constant_columns(data: ClientData) -> tuple[Array, Mask]:
+    """Return the first row (1, p), and which columns have its value, not zero, in all rows; (0, p) without rows."""
+    counted = np.flatnonzero(data.counted)
+    first = data.X[data.offsets[counted[:1]]]
+    same = first != 0
+    for rows in row_blocks(data) if len(counted) else ():
+        unlike = data.X[rows] != first
+        if data.set_aside is not None:
+            unlike &= data.counted[row_clients(data, rows), None]
+        same &= ~unlike.any(axis=0)
+        if not same.any():
+            break
+    return first, same
+
+
+def typical_mean(data: ClientData, gather: Gather = ours_only) -> float:
     """Return the median over clients of their mean response, or the mean over all where that is not positive."""
     sums = np.zeros(data.n_clients)
     for batch in batches(data, 1):
         sums[batch.clients] += batch.sums(data.weights_of(batch.rows) * data.y[batch.rows])
-    means = (sums / data.totals)[data.counted]
+    means = gather((sums / data.totals)[data.counted])
     middle = float(np.median(means))
     return middle if middle > 0.0 else max(float(means.mean()), np.finfo(float).tiny)
 

@@ -10,11 +10,13 @@ from places import Batches, batches_of, in_places, some_clients
 
 import adfl_stats as ad
 from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.engine.transport import LOCAL
 from adfl_stats.inference.at_estimate import AtEstimate
 from adfl_stats.inference.clustered import contrast_df, joint_df
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.heterogeneity import heterogeneity_of
+from adfl_stats.inference.record import fit_record
 from adfl_stats.inference.screening import screen_fit
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
@@ -152,3 +154,52 @@ def test_places_find_degrees_of_freedom_without_the_matrices(monkeypatch):
     compared(covariances, drawn("gaussian", differ=True), "gaussian")
     monkeypatch.setattr("adfl_stats.inference.clustered.MOST_COEFFICIENTS", 0)
     compared(covariances, drawn("gaussian", differ=True), "gaussian")
+
+
+# ------------------------------------------------------------------ what a record of a fit says of all clients
+
+
+def outcome_of(problem):
+    """Estimates and initial ones of the clients that are ours."""
+    rng = np.random.default_rng(1)
+    theta, initial = (problem.members.ours(rng.normal(size=(M, P)) / 20 + [0.4, 0.3, -0.3]) for _ in range(2))
+    return Outcome(
+        theta, problem.steps(problem.members.ours(WEIGHTS)), [Run(theta, 0.1, began=initial)], initial=initial
+    )
+
+
+def results_of(data, penalty, transport=LOCAL):
+    glm = GLM(data, Family("gaussian"), penalty, total=transport.total, gather=transport.gather)
+    problem = Problem(glm, ad.networks.directed_circle(M, 3), transport=transport)
+    return ad.Results(fit_record(None, problem, ad.DFL(), outcome_of(problem), Plan(), []), data)
+
+
+def said(res):
+    """What results say that is not of one client, and the rows of ours."""
+    fit, oracle = res.record, res.oracle([0, 1, 2])
+    start = fit.start
+    common = {
+        "params": res.params,
+        "start": [*start.centre, start.spread, start.reach, start.stacked],
+        "counts": [res.nobs, res.effective_clients, fit.effective_parameters],
+        "criteria": [res.aic, res.bic],
+        "oracle": oracle.to_frame().to_numpy(),
+        "oracle coefficients": oracle.coefficients.to_numpy(),
+        "limits": res.detection_limit(0.2).to_numpy(),
+        "prediction": res.predict(np.eye(P)),
+    }
+    table = res.record
+    return common, {"trusted": table.trusted, "influence": table.influence, "local": oracle.local.to_numpy()}
+
+
+@pytest.mark.parametrize("penalty", [None, ad.Ridge(np.full(P, 0.05))], ids=["plain", "ridge"])
+def test_results_of_places_are_those_of_one_place(penalty):
+    data = drawn("gaussian", differ=False)
+    places = in_places(BOUNDS, lambda k, place: said(results_of(some_clients(data, BATCHES[k]), penalty, place)))
+    whole, rows = said(results_of(data, penalty))
+    for common, _ in places:
+        for name, value in whole.items():
+            assert_array_equal(common[name], places[0][0][name], err_msg=name)
+            assert_allclose(common[name], value, rtol=1e-7, atol=1e-10, err_msg=name)
+    for name, value in rows.items():
+        assert_allclose(np.concatenate([own[name] for _, own in places]), value, rtol=1e-9, err_msg=name)
