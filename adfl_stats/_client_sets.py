@@ -11,7 +11,7 @@ import pandas as pd
 from adfl_stats._arguments import listing
 from adfl_stats._types import ClientSet, Mask
 
-__all__ = ["abnormal_mask"]
+__all__ = ["abnormal_mask", "client_mask"]
 
 
 def abnormal_mask(abnormal: ClientSet, labels: pd.Index, name: str = "abnormal") -> Mask:
@@ -34,8 +34,33 @@ def abnormal_mask(abnormal: ClientSet, labels: pd.Index, name: str = "abnormal")
     >>> abnormal_mask([0, 2], pd.Index(["a", "b", "c"])).tolist()
     [True, False, True]
     """
-    if isinstance(abnormal, Mapping):
-        abnormal = pd.Series(abnormal)
+    mask = client_mask(abnormal, labels, name)
+    if mask.all():
+        raise ValueError(
+            f"{name} names all {len(labels)} clients; at least one must be normal. "
+            "A mask is True for the abnormal ones; was it meant the other way round?"
+        )
+    return mask
+
+
+def client_mask(clients: ClientSet, labels: pd.Index, name: str) -> Mask:
+    """Return any set of clients as a mask, by the rules of `abnormal_mask`.
+
+    Parameters
+    ----------
+    clients : label, or list, set, array, Index or Series of labels, indices or booleans
+        The set.
+    labels : pandas.Index
+        All clients, in the order of the mask.
+    name : str
+        The argument's name in messages.
+
+    Examples
+    --------
+    >>> client_mask("b", pd.Index(["a", "b"]), "protect").tolist()
+    [False, True]
+    """
+    abnormal = pd.Series(clients) if isinstance(clients, Mapping) else clients
     if isinstance(abnormal, pd.Series) and pd.api.types.is_bool_dtype(abnormal.dtype):
         mask = _matched_mask(abnormal, labels, name)
     else:
@@ -50,11 +75,6 @@ def abnormal_mask(abnormal: ClientSet, labels: pd.Index, name: str = "abnormal")
         else:
             mask = np.zeros(len(labels), dtype=np.bool_)
             mask[_positions(entries, labels, name)] = True
-    if mask.all():
-        raise ValueError(
-            f"{name} names all {len(labels)} clients; at least one must be normal. "
-            "A mask is True for the abnormal ones; was it meant the other way round?"
-        )
     return mask
 
 

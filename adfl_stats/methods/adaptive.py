@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from adfl_stats._arguments import in_interval, listing, one_of, whole_number
-from adfl_stats._types import Array, InitialEstimates
+from adfl_stats._types import Array, ClientSet, InitialEstimates
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.limit import settle
 from adfl_stats.engine.problem import Problem
@@ -19,6 +19,7 @@ from adfl_stats.errors import ConvergenceWarning, SelectionWarning
 from adfl_stats.losses.evaluation import majority_misfits, plain_scores
 from adfl_stats.methods._base import Method, Outcome, initial_estimates
 from adfl_stats.methods.bridge import Bridge
+from adfl_stats.methods.keeping import kept_weights, protected
 from adfl_stats.methods.trimmed_scores import TrimmedScores
 from adfl_stats.methods.tuning import GRID, LambdaPath, can_tune, lambda_path
 from adfl_stats.trust import ClientModel, fit_client_model
@@ -90,6 +91,8 @@ class ADFL(Method):
         needs `lam`, and `rounds` in the fit, and replaces `stages` and the last stage.
     balance : bool
         Divide each client's step by its influence on the network; see `DFL`.
+    protect : labels, indices or boolean mask, optional
+        Clients that keep their full weight whatever their data say. They are judged as the others are.
 
     Notes
     -----
@@ -116,6 +119,7 @@ class ADFL(Method):
     equalise: bool | None = None
     refresh: int | None = None
     balance: bool = False
+    protect: ClientSet | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.lam, str):
@@ -174,9 +178,10 @@ class ADFL(Method):
             starts = [problem.mean(theta), *([] if self.lam is None else [begin])]
             clients, apart = _client_model(problem.unpenalised, starts, plan.heterogeneity)
             details |= {"disputed": apart} if apart else {}
-            details |= _warn_of_selection(problem, clients, plan.heterogeneity)
+            weights, kept = kept_weights(problem, clients, protected(self.protect, problem))
+            details |= _warn_of_selection(problem, clients, weights, plan.heterogeneity) | kept
             shares = clients.information_shares if problem.weighting == "random-effects" else None
-            steps = problem.steps(clients.weights, balance=self.balance, shares=shares)
+            steps = problem.steps(weights, balance=self.balance, shares=shares)
             if self.lam is None:
                 theta = np.tile(_penalised(problem, clients.theta, steps.totals), (problem.M, 1))
             # With stages, `initial` is that of the last stage with weights from lambda, the subject of Condition 7.
@@ -207,6 +212,7 @@ class ADFL(Method):
         suspicion = suspicions(judged, theta, measure)
         choice, path = self._choose(judged, problem.mean(theta), suspicion, measure)
         plans, first = self._plans(plan), len(runs)
+        keep = protected(self.protect, problem)
         for k, stage in enumerate(plans):
             if k > 0:
                 suspicion = suspicions(judged, theta, measure)
@@ -215,7 +221,8 @@ class ADFL(Method):
                 if isinstance(self.lam, str)
                 else choice
             )
-            steps = problem.steps(adaptive_weights(suspicion, lam, problem.members), balance=self.balance)
+            weights = np.where(keep, 1.0, adaptive_weights(suspicion, lam, problem.members))
+            steps = problem.steps(weights, balance=self.balance)
             final = k + 1 == len(plans) and not self.models_clients
             stage = (stage if final else stage.loosened()).after(runs)
             run = settle(problem if final else judged, theta, steps, stage, label=f"aDFL stage {k + 1}")
@@ -297,14 +304,14 @@ def _penalised(problem: Problem, theta: Array, totals: Array) -> Array:
     return weighted_solution(problem, totals, problem.mean(problem.objective.start()))
 
 
-def _warn_of_selection(problem: Problem, clients: ClientModel, heterogeneity: str) -> dict[str, str]:
+def _warn_of_selection(problem: Problem, clients: ClientModel, weights: Array, heterogeneity: str) -> dict[str, str]:
     """Warn of consequences of the clients' weights; return the warnings for the summary."""
-    aside, members, totals = clients.weights < 0.5, problem.members, problem.glm.data.totals
+    aside, members, totals = weights < 0.5, problem.members, problem.glm.data.totals
     count = f"{members.count(aside)} of {problem.n_clients} clients"
-    kept = members.total(lambda at: totals[at] @ clients.weights[at])
+    kept = members.total(lambda at: totals[at] @ weights[at])
     share = float(1.0 - kept / members.sum(totals))
     said = {}
-    if 1.0 - float(members.mean(clients.weights)) > NEARLY_HALF:
+    if 1.0 - float(members.mean(weights)) > NEARLY_HALF:
         said["majority"] = (
             f"{count} do not fit the others, nearly half: which group is the majority depends on few clients. Compare "
             "both groups; see res.clients()"
@@ -325,7 +332,7 @@ def _warn_of_selection(problem: Problem, clients: ClientModel, heterogeneity: st
         names = listing(np.asarray(problem.names)[lost])
         said["coefficients"] = (
             f"the clients that were set aside hold most of the information about {names}; its estimate depends on "
-            "the others"
+            "the others. ADFL(protect=[...]) keeps clients that you name"
         )
     if heterogeneity == "none" and clients.cochran[2] < CLEARLY:
         said["spread"] = (

@@ -202,8 +202,8 @@ def summary_notes(res: Results) -> list[str]:
             "each client, .05 each); clients(), heterogeneity() and screen fit the whole model of clients."
         )
     notes += [
-        f"{fit.details[name]}."
-        for name in ("majority", "selection", "undecided", "coefficients", "spread")
+        f"{_capital(fit.details[name])}."
+        for name in ("majority", "selection", "undecided", "coefficients", "identified", "protected", "spread")
         if name in fit.details
     ]
     if "disputed" in fit.details:
@@ -215,6 +215,10 @@ def summary_notes(res: Results) -> list[str]:
     if not res.converged:
         notes.append("The numerical error is above the tolerance: estimates and tests are approximate.")
     return notes
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _penalty_note(res: Results) -> str:

@@ -1,0 +1,78 @@
+"""Weights that are not taken away: of clients that a user protects, and of those that alone identify coefficients."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from scipy import linalg
+
+from adfl_stats._arguments import listing
+from adfl_stats._client_sets import client_mask
+from adfl_stats._types import Array, ClientSet, Mask
+from adfl_stats.engine.problem import Problem
+from adfl_stats.errors import SelectionWarning
+from adfl_stats.trust import ClientModel
+
+__all__ = ["kept_weights", "protected"]
+
+# The least share of the information in a direction that is left to it. Ours: clients with this weight move the other
+# coefficients by a thousandth of what they would with full weight.
+LEAST = 1e-3
+# A coefficient, or a client, takes part in a direction from this share on. Ours: for names, and far above rounding.
+PART = 0.1
+
+
+def protected(protect: ClientSet | None, problem: Problem) -> Mask:
+    """Return which clients keep their full weight."""
+    if protect is None:
+        return np.zeros(problem.M, dtype=np.bool_)
+    return client_mask(protect, problem.labels, "protect")
+
+
+def kept_weights(problem: Problem, clients: ClientModel, keep: Mask) -> tuple[Array, dict[str, str]]:
+    """Return the clients' weights, with those that are not taken away, and what a summary says of them.
+
+    A coefficient such as a client's own constant is identified by that client alone. Where the client loses its weight,
+    the weighted information is rank-deficient and there is no estimate. Such clients keep the weight 0.001: the
+    coefficient is then theirs, and they hardly move the others.
+    """
+    weights, said = np.where(keep, 1.0, clients.weights), {}
+    lost = keep & (clients.weights < PART)
+    if lost.any():
+        said["protected"] = (
+            f"{listing(problem.labels[lost])} would have lost weight, and keep it because protect names them"
+        )
+    needed, names = _identifying(problem, clients, weights)
+    if needed.any():
+        weights = np.where(needed, LEAST, weights)
+        said["identified"] = (
+            f"only clients that do not fit the majority identify {listing(names)}: {listing(problem.labels[needed])}. "
+            f"They keep a weight of {LEAST:g} so that these coefficients have an estimate; it is theirs alone, and the "
+            "majority does not check it. ADFL(protect=[...]) gives them their full weight"
+        )
+        warnings.warn(said["identified"], SelectionWarning, stacklevel=4)
+    return weights, said
+
+
+def _identifying(problem: Problem, clients: ClientModel, weights: Array) -> tuple[Mask, list[str]]:
+    """Return clients of (almost) no weight that alone identify directions of coefficients, and the coefficients."""
+    needed = np.zeros(problem.M, dtype=np.bool_)
+    heard, J = clients.summaries.ranks > 0, clients.scores.information
+    members, low = clients.scores.members, weights[heard] < LEAST
+    if not members.count(low):
+        return needed, []
+    shares = weights[heard]
+    left = members.total(lambda at: np.einsum("m,mij->ij", shares[at], J[at]))
+    whole = members.sum(J)
+    size = np.sqrt(np.maximum(np.diag(whole), np.finfo(float).tiny))
+    left, whole = left / np.outer(size, size), whole / np.outer(size, size)
+    # Directions that no client informs about stay; they are refused elsewhere.
+    values, directions = linalg.eigh(left, whole + 1e-10 * np.eye(len(size)))
+    gone = directions[:, values < LEAST]
+    if not gone.shape[1]:
+        return needed, []
+    informed = np.einsum("id,mij,jd->md", gone / size[:, None], J, gone / size[:, None])
+    needed[np.flatnonzero(heard)[low & (informed > PART * LEAST).any(axis=1)]] = True
+    parts = np.abs(gone).max(axis=1) / np.abs(gone).max()
+    return needed, [str(name) for name in np.asarray(problem.names)[parts > PART]]
