@@ -21,7 +21,7 @@ from adfl_stats.trust.weights import TRUST
 if TYPE_CHECKING:
     from adfl_stats.inference.results import Results
 
-__all__ = ["response_name", "summarize", "summary_notes"]
+__all__ = ["response_name", "rounds_needed", "summarize", "summary_notes"]
 
 MOST_SUSPICIOUS = 5
 # Width of the column that says which spread was allowed for.
@@ -154,7 +154,7 @@ def summary_notes(res: Results) -> list[str]:
     if fit.solver == "limit":
         notes.append(
             "The limit of the rounds was solved for directly; the network itself would need "
-            f"{_rounds_needed(res.rounds_needed)} at this step."
+            f"{rounds_needed(res.rounds_needed)} at this step."
         )
     if fit.preconditioned:
         notes.append("The step was chosen, and is given, in coordinates in which the pooled curvature is the identity.")
@@ -283,7 +283,8 @@ def _error_note(res: Results) -> str:
     )
 
 
-def _rounds_needed(count: float) -> str:
+def rounds_needed(count: float) -> str:
+    """Return a number of rounds in words."""
     if not math.isfinite(count):
         return "more rounds than can be counted"
     return f"about {float(f'{count:.2g}'):,.0f} rounds"

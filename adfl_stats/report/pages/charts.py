@@ -16,6 +16,8 @@ __all__ = ["Axis", "Plot", "figure", "marker"]
 WIDTH = 760
 # Room for a letter of the axis' font, in units of the drawing.
 LETTER = 6.6
+# More points than that overlap: rims would hide them.
+MOST_APART = 150
 
 
 @dataclass(frozen=True)
@@ -104,22 +106,24 @@ class Plot:
     ----------
     x, y : Axis
         The axes; places with names on y go from the top down.
-    height : int
-        Of the drawing, in units of which the width has 760.
+    height, width : int
+        Of the drawing, in units of about a pixel.
     """
 
     x: Axis
     y: Axis
     height: int = 320
+    width: int = WIDTH
     _pieces: list[Html] = field(default_factory=list)
     _key: list[tuple[str, str]] = field(default_factory=list)
+    _crowded: bool = False
 
     def __post_init__(self) -> None:
         longest = max((len(text) for _, text in self.y.ticks()), default=1)
         # Names longer than that are cut; tables and tips have them in full.
         self._letters = min(longest, 26)
         self.left = 30.0 + LETTER * self._letters
-        self.right, self.top, self.bottom = WIDTH - 12.0, 12.0, self.height - 46.0
+        self.right, self.top, self.bottom = self.width - 12.0, 12.0, self.height - 46.0
 
     def _at(self, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
         up = self.y.unit(y) if self.y.names else 1.0 - self.y.unit(y)
@@ -165,6 +169,7 @@ class Plot:
         """Draw points that say a text when they are pointed at."""
         px, py = self._at(x, y)
         each = [kinds] * len(px) if isinstance(kinds, str) else kinds
+        self._crowded |= len(px) > MOST_APART
         for k in np.flatnonzero(np.isfinite(px) & np.isfinite(py)).tolist():
             client = None if clients is None else clients[k]
             self._pieces.append(marker(px[k], py[k], each[k], tip=tips[k], size=size, client=client))
@@ -192,8 +197,8 @@ class Plot:
 
     def figure(self, key: str, title: str, words: str) -> Html:
         """Return the plot as a figure with caption and key."""
-        body = joined(self._axes(), tag("g", *self._pieces, class_="marks"))
-        return figure(key, body, (WIDTH, self.height), title, words, self._key)
+        body = joined(self._axes(), tag("g", *self._pieces, class_="marks many" if self._crowded else "marks"))
+        return figure(key, body, (self.width, self.height), title, words, self._key)
 
     def _axes(self) -> Html:
         pieces: list[Html] = []

@@ -74,7 +74,7 @@ def _network(net: Network) -> Html:
     drawn = network_figure(net, influence_classes(net), tips, by="influence")
     if net.n_clients > MOST_EIGENVALUES:
         return drawn
-    return tag("div", tag("div", drawn), tag("div", _spectrum(net)), class_="pair")
+    return tag("div", tag("div", drawn), tag("div", _spectrum(net)), class_="pair drawn")
 
 
 def _spectrum(net: Network) -> Html:
@@ -84,7 +84,7 @@ def _spectrum(net: Network) -> Html:
     first = int(np.argmin(np.abs(values - 1.0)))
     turn = np.linspace(0.0, 2.0 * np.pi, 181)
     ends = Axis(-1.12, 1.12, "real part"), Axis(-1.12, 1.12, "imaginary part")
-    plot = Plot(*ends, 760)
+    plot = Plot(*ends, 590, 560)
     plot.rule(x=0.0)
     plot.rule(y=0.0)
     plot.line(np.cos(turn), np.sin(turn), "quiet", "unit circle")

@@ -25,7 +25,7 @@ MARGIN = 36.0
 # Classes of a weight, by upper end; the first is what counts as down-weighted.
 CLASSES = ((0.1, "w0", "below .1"), (0.5, "w1", ".1 to .5"), (0.9, "w2", ".5 to .9"), (np.inf, "w4", ".9 to 1"))
 INFLUENCE = (
-    (1e-12, "i0", "none"), (0.5, "i1", "below half the mean"), (0.8, "i2", ".5 to .8 of it"),
+    (1e-12, "i0", "none"), (0.5, "i1", "below half its mean"), (0.8, "i2", ".5 to .8"),
     (1.25, "i3", ".8 to 1.25"), (np.inf, "i4", "above 1.25"),
 )  # fmt: skip
 
@@ -82,7 +82,7 @@ def network_figure(net: Network, kinds: Sequence[str], tips: Sequence[str], *, b
         _names(net, places, size) if M <= MOST_NAMED else Html(""),
     )
     legend = CLASSES if by == "weight" else INFLUENCE
-    used = [(f"mark {kind}", f"{text} ({kinds.count(kind)})") for _, kind, text in legend if kind in kinds]
+    used = [(f"mark {kind}", f"{by} {text} ({kinds.count(kind)})") for _, kind, text in legend if kind in kinds]
     drawn = figure(
         key, body, (SIDE, SIDE), f"Network, clients by {by}.", _words(net, pairs, total, arrows), used, "net"
     )

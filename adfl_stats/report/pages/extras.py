@@ -93,8 +93,14 @@ def _rates(rates: Rates) -> Html:
         _errors(rates),
         plain_table(rates.to_frame(), "Factor by which an error shrinks in a round.", corner="rate"),
         plain_table(rates.floor, "Error that rounds do not remove.", corner="part"),
-        paragraphs([f"Proposition 1 bounds it, up to its constant, by {number(rates.paper_floor)}."]),
+        paragraphs([_bound(rates.paper_floor)]),
     )
+
+
+def _bound(floor: float) -> str:
+    if not np.isfinite(floor):
+        return "Proposition 1 gives no finite bound of it here: Condition 3 or Condition 5 fails."
+    return f"Proposition 1 bounds it, up to its constant, by {number(floor)}."
 
 
 def _errors(rates: Rates) -> Html:

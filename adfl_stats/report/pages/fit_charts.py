@@ -39,7 +39,7 @@ def forest_chart(estimates: pd.DataFrame, level: str) -> Html:
     new = [name for name in shown.columns if name.startswith("new client")]
     known = shown[["estimate", "lower", "upper", *new]].to_numpy(dtype=float)
     y = Axis(-0.6, len(names) - 0.4, "", names=names)
-    plot = Plot(Axis.of(np.append(known, 0.0), "coefficient"), y, 76 + 26 * len(names))
+    plot = Plot(Axis.of(np.append(known, 0.0), "coefficient"), y, 76 + 26 * len(names), 560)
     plot.rule(x=0.0)
     low, high, middle = (shown[name].to_numpy(dtype=float) for name in ("lower", "upper", "estimate"))
     if new:

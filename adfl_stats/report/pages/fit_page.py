@@ -28,14 +28,13 @@ from adfl_stats.report.pages.page import Section, page
 from adfl_stats.report.pages.tables import (
     VERDICTS,
     advice_list,
-    cell_text,
     check_table,
     client_table,
     fact_table,
     glossary,
     plain_table,
 )
-from adfl_stats.report.summary import response_name, summary_notes
+from adfl_stats.report.summary import response_name, rounds_needed, summary_notes
 from adfl_stats.report.text import network_cells
 from adfl_stats.theory.condition_5 import condition_5
 from adfl_stats.trust.weights import TRUST
@@ -136,9 +135,9 @@ def _objective_sections(res: ObjectiveResults, alpha: float) -> list[Section]:
     ]
 
 
-def _pair(left: Html, right: Html) -> Html:
+def _pair(left: Html, right: Html, kind: str = "pair") -> Html:
     """Return two parts side by side where the page is wide enough."""
-    return tag("div", tag("div", left), tag("div", right), class_="pair")
+    return tag("div", tag("div", left), tag("div", right), class_=kind)
 
 
 # ---------------------------------------------------------------------- summary
@@ -267,7 +266,7 @@ def _network(res: Results | ObjectiveResults) -> Html:
         for label, weight, heard, number in zip(net.labels, weights, net.in_degree, share, strict=True)
     ]
     drawn = network_figure(net, classes_of(weights), tips, by="weight")
-    return _pair(drawn, fact_table(facts, "The network."))
+    return _pair(drawn, fact_table(facts, "The network."), "pair drawn")
 
 
 # ---------------------------------------------------------------------- differences and theory
@@ -333,14 +332,14 @@ def _run(res: Results | ObjectiveResults, se: Any) -> Html:
         ("passes to the limit (all stages)" if limit else "rounds (all stages)", f"{fit.rounds} ({fit.total_rounds})"),
     ]
     if limit:
-        facts.append(("rounds the network would need", cell_text(float(f"{fit.rounds_needed:.2g}"))))
+        facts.append(("rounds the network would need", rounds_needed(fit.rounds_needed)))
     if isinstance(res, Results):
         error = res.record.error
         facts += [
             ("optimisation error, SE", float(error.optimisation)),
             ("consensus error, SE", float(error.consensus)),
             ("tolerance, SE", float(fit.tolerance)),
-            ("log-likelihood of the trusted rows", float(res.llf)),
+            ("log-likelihood of the trusted rows", f"{res.llf:.6g}"),
             ("scale", float(res.scale)),
         ]
     pieces = [fact_table(facts, "How the estimate was computed.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -47,14 +48,31 @@ def cell_text(value: Any, digits: int = 4) -> str:
     return str(value)
 
 
+# Texts that are numbers, such as "< 0.001", stand to the right like numbers.
+_NUMBER = re.compile(r"[<>]?\s*[-+]?[\d.]+(e[-+]?\d+)?")
+
+
 def _cell(value: Any, digits: int = 4) -> Html:
     wordy = not isinstance(value, Real) or isinstance(value, (bool, np.bool_))
-    return tag("td", cell_text(value, digits), class_="t" if wordy and value is not None else None)
+    text = cell_text(value, digits)
+    return tag("td", text, class_="t" if wordy and text != "-" and not _NUMBER.fullmatch(text) else None)
+
+
+def _side(column: pd.Series) -> str | None:
+    """Return the class of a header: that of the column's texts, or none above numbers."""
+    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        return None
+    texts = [cell_text(value) for value in column]
+    return None if all(text == "-" or _NUMBER.fullmatch(text) for text in texts) else "t"
 
 
 def plain_table(frame: pd.DataFrame, caption: str, *, corner: str = "") -> Html:
     """Return a small table: the index as row headers, a caption."""
-    heads = tag("tr", tag("th", corner, scope="col"), *(tag("th", name, scope="col") for name in frame.columns))
+    heads = tag(
+        "tr",
+        tag("th", corner, scope="col"),
+        *(tag("th", name, scope="col", class_=_side(frame.iloc[:, k])) for k, name in enumerate(frame.columns)),
+    )
     rows = [
         tag("tr", tag("th", _label(name), scope="row"), *(_cell(value) for value in values))
         for name, values in zip(frame.index, frame.astype(object).itertuples(index=False), strict=True)
@@ -111,9 +129,10 @@ def client_table(
     if len(shown) < len(frame):
         caption = f"{caption} The first {len(shown):,} of {len(frame):,} are listed."
     corner = str(frame.index.name or "client")
+    sides = ["t", *(_side(frame.iloc[:, k]) for k in range(frame.shape[1]))]
     heads = [
-        tag("th", tag("button", name, type="button"), scope="col", aria_sort="none")
-        for name in (corner, *map(str, frame.columns))
+        tag("th", tag("button", name, type="button"), scope="col", aria_sort="none", class_=side)
+        for name, side in zip((corner, *map(str, frame.columns)), sides, strict=True)
     ]
     columns = [frame[name].tolist() for name in frame.columns]
     kinds = {f"k{k}": (name, mask) for k, (name, mask) in enumerate(marks.items())}
