@@ -23,6 +23,7 @@ LEVELS = {
         "_algebra",
         "_arguments",
         "_files",
+        "_archives",
         "_frames",
         "_properties",
         "_text",

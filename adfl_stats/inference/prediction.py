@@ -56,19 +56,18 @@ def _design_of_frame(X: pd.DataFrame, fit: FitRecord) -> NewDesign:
     if not absent and (fit.formula is None or not fit.formula.offsets):
         return NewDesign(finite_float64(X[fit.columns], "X", 2), None, X.index)
     if fit.spec is None or fit.formula is None:
-        raise ValueError(
-            f"X lacks the columns {listing(absent)}; the model was not built from a formula (or was read from a "
-            "file, which keeps no formula), so give its own columns"
-        )
+        lost = fit.lost_formula
+        why = f"the file did not keep its formula ({lost})" if lost else "the model was not built from a formula"
+        raise ValueError(f"X lacks the columns {listing(absent)}; {why}, so give its own columns")
     covariates, kept = fit.formula.covariates, fit.formula.names
     needed = sorted((covariates & fit.formula.variables) - set(X.columns) - set(kept))
     if needed:
         raise ValueError(f"X lacks the formula's variables {listing(needed)}; its columns are {listing(X.columns)}")
-    lost = sorted(covariates & fit.formula.functions - set(X.columns) - set(kept))
-    if lost:
+    unknown = sorted(covariates & fit.formula.functions - set(X.columns) - set(kept))
+    if unknown:
         raise ValueError(
-            f"the formula calls {listing(lost)}, a function of the code that made the model, which copies of results "
-            f"do not keep; give X with the model's own columns: {listing(fit.columns)}"
+            f"the formula calls {listing(unknown)}, a function of the code that made the model, which copies of "
+            f"results do not keep; give X with the model's own columns: {listing(fit.columns)}"
         )
     rows = pd.DataFrame({name: plain_column(X[name]) for name in X.columns if name in covariates}, index=X.index)
     try:

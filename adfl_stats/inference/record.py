@@ -156,6 +156,8 @@ class FitRecord(RunRecord):
     at_estimate: AtEstimate
     spec: Any = None
     formula: ParsedFormula | None = None
+    # Why a file did not keep the specification.
+    lost_formula: str = ""
     chosen_cov_type: str | None = None
     penalty: Ridge | None = None
 

@@ -1,4 +1,8 @@
-"""Results in a file: arrays in a NumPy archive, words and numbers as JSON inside it, no pickle."""
+"""Results in a file: arrays in a NumPy archive, words and numbers as JSON inside it, no pickle.
+
+The archive ends with a digest of its content. What a file announces is checked before memory is taken for it, and
+what it holds before results are made of it: shapes, types, finite estimates, a network whose weights sum to one.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 
+from adfl_stats._archives import read_arrays, write_arrays
+from adfl_stats.data.formula_state import formula_of, words_of
 from adfl_stats.engine.numerical_error import NumericalError
+from adfl_stats.errors import StorageError
 from adfl_stats.inference.at_estimate import AtEstimate, Goodness
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord
 from adfl_stats.inference.clustered import Clustered
@@ -38,6 +44,26 @@ _RUN_WORDS = (
     "names", "client_name", "weighting",
 )  # fmt: skip
 _WORDS = ("columns", "classes", "y_name", "n_dropped", "chosen_cov_type")
+# Axes of the arrays: clients (M), parameters (P), components of the model of clients (3), and any number (n); with
+# an exclamation mark all numbers must be finite.
+_AXES = {
+    "theta": "MP!", "weights": "M!", "total_weights": "M!", "set_aside": "M", "sizes": "M!", "start.centre": "P",
+    "start.spread": "", "start.reach": "", "objective.totals": "M!", "objective.gradients": "MP",
+    "objective.hessian": "nn", "trace.run": "n", "trace.round": "n", "trace.step": "n", "trace.moved": "n",
+    "trace.consensus": "n", "evaluation.gradients": "MP", "evaluation.hessian": "PP", "evaluation.information": "PP",
+    "evaluation.meat": "PP", "evaluation.model_meat": "PP", "evaluation.scale": "", "effects.deviations": "MP",
+    "effects.errors": "MP", "effects.effects": "MP", "effects.effect_errors": "MP", "clustered.clients": "",
+    "clustered.rows": "", "clustered.cr2": "nP", "clustered.cr3": "nP", "clustered.df": "P", "clustered.working": "PP",
+    "clustered.expected": "PP", "clustered.least_df": "", "clustered.own": "nPP", "clustered.left": "nPP",
+    "clustered.right": "nPP", "evidence.mirror": "M", "evidence.mirror_mean": "M", "evidence.shift": "MP",
+    "regularity.ranks": "M", "regularity.least_curvature": "M", "regularity.most_curvature": "M",
+    "regularity.gradient_noise": "M", "regularity.score_moment": "M", "regularity.curvature_moment": "M",
+    "regularity.lipschitz_moment": "M", "goodness.llf": "", "goodness.deviance": "", "error.optimisation": "",
+    "error.consensus": "", "clients.probabilities": "M3", "clients.spread": "PP", "clients.shift": "P",
+    "clients.noise": "M", "clients.noisy": "M", "clients.statistics": "M", "clients.ranks": "M", "clients.df": "M",
+    "clients.p_values": "M",
+}  # fmt: skip
+_AXES |= {f"glance.{name.partition('.')[2]}": axes for name, axes in _AXES.items() if name.startswith("clients.")}
 # Parts of inference that are arrays and numbers.
 _PARTS: dict[str, type[Any]] = {
     "evaluation": Evaluation,
@@ -66,7 +92,8 @@ def save(record: RunRecord, path: str | PathLike[str]) -> None:
     elif isinstance(record, ObjectiveRecord):
         arrays |= {f"objective.{name}": getattr(record, name) for name in ("totals", "gradients", "hessian")}
     arrays["json"] = np.frombuffer(json.dumps(words, default=_plain).encode(), dtype=np.uint8)
-    np.savez_compressed(path, **arrays)
+    path = Path(path)
+    write_arrays(path if path.suffix == ".npz" else path.with_name(path.name + ".npz"), arrays)
 
 
 def _add_fit(fit: FitRecord, arrays: dict[str, Any], words: dict[str, Any]) -> None:
@@ -86,13 +113,19 @@ def _add_fit(fit: FitRecord, arrays: dict[str, Any], words: dict[str, Any]) -> N
         "glance": None if glance is None else glance.words(),
         "penalty": None if fit.penalty is None else fit.penalty.strengths.tolist(),
     }
+    try:
+        lost = {"lost": fit.lost_formula}
+        words["formula"] = lost if fit.spec is None or fit.formula is None else words_of(fit.formula, fit.spec)
+    except TypeError as reason:
+        # Results without their formula are better than none: predictions then say why they need the columns.
+        words["formula"] = {"lost": str(reason)}
 
 
 def load(path: str | PathLike[str]) -> Results | ObjectiveResults:
     """Read results written by their `save`.
 
-    Everything is restored exactly but for the data and the formula's specification, which a file does
-    not keep: predictions then need the model's own columns.
+    Everything is restored exactly but for the data. A formula's specification is kept where it has no functions of
+    your own; predictions then take frames as before.
 
     Parameters
     ----------
@@ -103,6 +136,11 @@ def load(path: str | PathLike[str]) -> Results | ObjectiveResults:
     -------
     Results or ObjectiveResults
         Results of a GLM, or those of another objective.
+
+    Raises
+    ------
+    StorageError
+        If the file is damaged, incomplete or not one of results; the message has its name.
 
     Examples
     --------
@@ -120,24 +158,62 @@ def load(path: str | PathLike[str]) -> Results | ObjectiveResults:
     path = Path(path)
     path = path if path.suffix == ".npz" or path.exists() else path.with_name(path.name + ".npz")
     try:
-        # Opened here, because np.load leaves a file that it cannot read open.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = dict(archive)
-        words = json.loads(arrays.pop("json").tobytes())
-        found = words["format"]
-    except (KeyError, TypeError, ValueError, EOFError, BadZipFile) as error:
-        raise ValueError(
-            f"{path} does not hold results written by Results.save ({type(error).__name__} on reading it)"
+        return _restored(read_arrays(path))
+    except StorageError as error:
+        raise StorageError(f"{path} does not hold results written by Results.save: {error}") from error
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        # Words of a wrong type, in a file that was made by hand.
+        raise StorageError(
+            f"{path} does not hold results written by Results.save: {type(error).__name__} on reading it"
         ) from error
-    if found != FORMAT:
-        raise ValueError(f"{path} has format {found}, this version reads format {FORMAT}")
-    labels = pd.Index(words["labels"])
-    run = {name: arrays[name] for name in _RUN_ARRAYS} | {name: words[name] for name in _RUN_WORDS}
+
+
+def _restored(arrays: dict[str, Any]) -> Results | ObjectiveResults:
+    """Return the results of a file's arrays, checked."""
+    try:
+        words = json.loads(arrays.pop("json").tobytes())
+        version = words["format"]
+    except (KeyError, TypeError, ValueError):
+        raise StorageError("it has no words") from None
+    if version != FORMAT:
+        raise StorageError(f"it has format {version}, this version reads format {FORMAT}")
+    labels = pd.Index(words["labels"], tupleize_cols=False)
+    if not labels.is_unique or labels.hasnans or not len(labels):
+        raise StorageError("its labels do not name each client once")
+    _check_arrays(arrays, len(labels), len(words["names"]))
+    run = {name: _part(arrays, name) for name in _RUN_ARRAYS} | {name: _part(words, name) for name in _RUN_WORDS}
     run |= {"labels": labels, "network": from_arrays(arrays, words["schedule"], labels)}
     run |= {"start": _record(Start, arrays, "start"), "trace_columns": _named(arrays, "trace")}
     if "family" not in words:
         return ObjectiveResults(ObjectiveRecord(**run, **_named(arrays, "objective")))
     return Results(_loaded_fit(run, arrays, words))
+
+
+def _part(parts: dict[str, Any], name: str) -> Any:
+    if name not in parts:
+        raise StorageError(f"it lacks {name!r}")
+    return parts[name]
+
+
+def _check_arrays(arrays: dict[str, Any], M: int, P: int) -> None:
+    """Raise StorageError, which names the array, unless each has its axes and holds real numbers."""
+    sizes = {"M": M, "P": P, "3": 3}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub" or not array.dtype.isnative:
+            raise StorageError(f"its array {name!r} holds {array.dtype} instead of real numbers")
+        # A network's arrays are checked as one.
+        if name not in _AXES:
+            continue
+        axes = _AXES[name]
+        wanted = tuple(sizes.get(axis, "any") for axis in axes.rstrip("!"))
+        if len(wanted) != array.ndim or any(
+            size not in ("any", n) for size, n in zip(wanted, array.shape, strict=True)
+        ):
+            raise StorageError(f"its array {name!r} has shape {array.shape}; wanted is {wanted}")
+        if axes.endswith("!") and not np.isfinite(array).all():
+            raise StorageError(f"its array {name!r} has NaN or infinite values")
 
 
 def _loaded_fit(run: dict[str, Any], arrays: dict[str, Any], words: dict[str, Any]) -> FitRecord:
@@ -147,15 +223,21 @@ def _loaded_fit(run: dict[str, Any], arrays: dict[str, Any], words: dict[str, An
     parts["glance"] = parts["clients"]
     if words.get("glance") is not None:
         parts["glance"] = ClientRecord(**words["glance"], **_named(arrays, "glance"))
+    written = _part(words, "formula")
+    lost = written.get("lost")
+    formula, spec = (None, None) if lost is not None else formula_of(written)
     return FitRecord(
         **run,
-        **{name: words[name] for name in _WORDS if name != "classes"},
+        **{name: _part(words, name) for name in _WORDS if name != "classes"},
         classes=None if words["classes"] is None else tuple(words["classes"]),
-        sizes=arrays["sizes"],
+        sizes=_part(arrays, "sizes"),
         metric=arrays.get("metric"),
         family=Family(**words["family"]),
         at_estimate=AtEstimate.of_parts(parts),
         penalty=None if words["penalty"] is None else Ridge(np.array(words["penalty"])),
+        spec=spec,
+        formula=formula,
+        lost_formula=lost or "",
     )
 
 
@@ -167,7 +249,9 @@ def _arrays(name: str, record: Any) -> dict[str, Any]:
 
 def _record(kind: type[T], arrays: dict[str, Any], name: str) -> T:
     """Return the record whose `_arrays` these are: single numbers are numbers again."""
-    return kind(**{key: value if value.ndim else value.item() for key, value in _named(arrays, name).items()})
+    values = _named(arrays, name)
+    names = [part.name for part in fields(kind) if part.name != "members"]  # type: ignore[arg-type]
+    return kind(**{key: value if value.ndim else value.item() for key in names for value in (_part(values, key),)})
 
 
 def _named(arrays: dict[str, Any], name: str) -> dict[str, Any]:

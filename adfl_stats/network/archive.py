@@ -10,8 +10,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
+from adfl_stats.errors import StorageError
 from adfl_stats.network.dropout import Dropout
-from adfl_stats.network.network import Network
+from adfl_stats.network.network import ROW_SUM_TOLERANCE, Network
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.network.turns import Turns
 
@@ -55,5 +56,21 @@ def _weights(network: Network, name: str) -> dict[str, Numbers]:
 
 
 def _network(arrays: Mapping[str, Numbers], name: str, labels: pd.Index) -> Network:
-    parts = (arrays[f"{name}.data"], arrays[f"{name}.indices"], arrays[f"{name}.indptr"])
-    return Network.from_checked(sparse.csr_array(parts, shape=(len(labels), len(labels))), labels)
+    """Return a network whose arrays are checked: the indices are read without looking, and the weights are believed."""
+    names = [f"{name}.{part}" for part in ("data", "indices", "indptr")]
+    if not all(part in arrays for part in names):
+        raise StorageError(f"it lacks a part of the network: {', '.join(names)}")
+    data, indices, indptr = (arrays[part] for part in names)
+    M = len(labels)
+    if data.dtype != np.float64 or any(part.dtype.kind not in "iu" for part in (indices, indptr)):
+        raise StorageError(f"the parts of the network {name} are of the wrong type")
+    if data.ndim != 1 or indices.shape != data.shape or indptr.shape != (M + 1,):
+        raise StorageError(f"the parts of the network {name} do not fit {M} clients")
+    if indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 1).any():
+        raise StorageError(f"{names[2]} does not divide the edges among the clients")
+    if indices.min() < 0 or indices.max() >= M:
+        raise StorageError(f"{names[1]} names clients beyond the {M} of the file")
+    sums = np.add.reduceat(data, indptr[:-1].astype(np.int64))
+    if not (np.isfinite(data).all() and (data >= 0.0).all() and (np.abs(sums - 1.0) <= ROW_SUM_TOLERANCE).all()):
+        raise StorageError(f"{names[0]} has weights that are negative, not finite, or do not sum to 1")
+    return Network.from_checked(sparse.csr_array((data, indices, indptr), shape=(M, M)), labels)

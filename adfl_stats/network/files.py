@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import ParseError
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from adfl_stats._archives import array_of, check_expansion
 from adfl_stats._arguments import listing
+from adfl_stats.errors import StorageError
 
 __all__ = ["Content", "read"]
 
@@ -45,12 +45,15 @@ def read(path: str | os.PathLike[str]) -> Content:
         raise ValueError(f"path is {str(place)!r}, a file without content; wanted is {wanted}")
     try:
         return reader(place)
-    except (ValueError, TypeError, EOFError, KeyError, IndexError, ParseError, zipfile.BadZipFile) as error:
+    except (ImportError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        # What the readers of six formats raise for garbage depends on where it is.
         reason = " ".join(str(error).split()) or type(error).__name__
         # NumPy takes what it does not know for a pickle, and offers to run it.
         if "pickle" in reason:
             reason = "it is no NumPy file, or holds objects instead of numbers"
-        raise ValueError(
+        raise StorageError(
             f"path is {str(place)!r}, which cannot be read as {place.suffix.lower()}: {reason}. Wanted is {wanted}"
         ) from None
 
@@ -73,25 +76,42 @@ def _matrix(value: Any) -> Content:
 
 
 def _npy(path: Path) -> Content:
-    # NumPy leaves a file open that it cannot read.
     with path.open("rb") as file:
-        return _matrix(np.load(file, allow_pickle=False))
+        return _matrix(array_of(file, path.stat().st_size))
 
 
 def _npz(path: Path) -> Content:
+    check_expansion(path)
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         names = list(arrays)
         if "format" in names:
-            return _matrix(sparse.load_npz(path))
+            return _matrix(_sparse(path))
         if len(names) != 1:
             raise ValueError(f"it holds {len(names)} arrays ({listing(names)})")
         return _matrix(arrays[names[0]])
+
+
+def _sparse(path: Path) -> Any:
+    """Return a sparse matrix whose indices are checked: SciPy believes them, and a file may be damaged."""
+    matrix = sparse.load_npz(path)
+    if max(matrix.shape) > max(1, matrix.nnz):
+        raise ValueError(f"it has shape {matrix.shape} and {matrix.nnz} entries; every client needs one in its row")
+    if hasattr(matrix, "check_format"):
+        matrix.check_format(full_check=True)
+    return matrix
 
 
 def _mtx(path: Path) -> Content:
     # All of scipy's file formats come with it: loaded where a file asks for them.
     from scipy import io
 
+    rows, columns, entries, *_ = io.mminfo(path)
+    # An entry takes two bytes of the file at least; memory is taken by what the header announces.
+    if 2 * entries > path.stat().st_size or max(rows, columns) > 2 * max(1, entries):
+        raise ValueError(
+            f"it announces {rows} rows, {columns} columns and {entries} entries, which a file of "
+            f"{path.stat().st_size} bytes does not hold, or which leave clients without an entry"
+        )
     return _matrix(io.mmread(path))
 
 
