@@ -53,7 +53,7 @@ from adfl_stats.engine.pooled import pooled_estimate
 from adfl_stats.losses.client_sums import client_moments
 from adfl_stats.simulate.field_designs import CELLS, Cell, draw
 
-Q, WEIGHT, MOST_ZERO = 0.1, 0.1, 0.02
+Q, WEIGHT, MOST_ZERO = 0.1, 0.5, 0.02
 SMALL = ("gaussian-tau1", "gaussian-tau1-flip", "binomial-tau0-flip", "poisson-nb", "gaussian-M10-tau0")
 SMALL_REPLICATES, REPLICATES = 5, 100
 INTERVALS: dict[str, dict[str, Any]] = {

@@ -27,7 +27,7 @@ from scipy import stats
 
 import adfl_stats as ad
 
-SHARE, WEIGHT = 0.2, 0.1
+SHARE, WEIGHT = 0.2, 0.5
 MOST_ZERO, MOST_APART, LEAST_POWER = 0.03, 1.0, 0.9
 FLIGHTS_LEAST, FLIGHTS_MOST = 100, 1000
 
@@ -206,7 +206,8 @@ def _bent(model: ad.DecentralizedGLM, bad: np.ndarray, rng: np.random.Generator)
         elif model.family.name == "binomial":
             y[rows] = 1.0 - own
         else:
-            y[rows] = rng.permutation(own)
+            # The mirror image that leaves counts counts.
+            y[rows] = own.min() + own.max() - own
     labels = np.asarray(data.labels)[client]
     again = ad.ClientData.from_arrays(data.X, y, labels, names=list(data.names))
     return ad.DecentralizedGLM(again, _circle(again), model.family)
@@ -231,26 +232,34 @@ def _apart(res: ad.Results, params: np.ndarray, se: np.ndarray) -> float:
 
 
 def _detectable(model: ad.DecentralizedGLM, bad: np.ndarray, oracle: np.ndarray) -> float:
-    """Return the power of a test that knows the oracle's estimate and what the corruption does, at 3 % false alarms.
+    """Return the power of tests that know the oracle's estimate and what the corruption does, at 3 % false alarms.
 
-    A corrupted client has too small a slope of its responses on the oracle's linear predictor. The statistic is the
-    score of that slope, free of the client's mean. Its variance is that of the model times a factor from the normal
-    clients, whose slopes differ too.
+    The statistic is the client's score along its expectation under the corruption, in units of its standard error.
+    That unit is the model's times a factor from the normal clients, which differ too. With and without the client's
+    constant, in which clients differ most; the better of the two.
     """
     data, family = model.data, model.family
     groups = _client_of_row(data)
     eta = data.X @ oracle
+    mean = family.mean(eta)
     residual, curvature = family.residual(eta, data.y), family.information(eta)
-    score = np.full(data.n_clients, np.nan)
+    score = np.full((data.n_clients, 2), np.nan)
     for m in range(data.n_clients):
         rows = groups == m
-        centred = eta[rows] - np.average(eta[rows], weights=curvature[rows])
-        variance = np.sum(curvature[rows] * centred**2)
-        if variance > 0.0:
-            score[m] = centred @ -residual[rows] / np.sqrt(variance)
-    spread = np.nanmedian(np.abs(score[~bad])) / stats.norm.ppf(0.75)
-    # Clients in which the linear predictor does not vary cannot be told apart, and count as not detected.
-    return float(np.mean(score[bad] < -stats.norm.isf(MOST_ZERO) * spread))
+        X, y, mu, weight = data.X[rows], data.y[rows], mean[rows], curvature[rows]
+        if family.name == "gaussian":
+            altered = 2.0 * mu.mean() - mu
+        else:
+            altered = (1.0 if family.name == "binomial" else y.min() + y.max()) - mu
+        information = np.linalg.pinv((X.T * weight) @ X)
+        shift = X @ (information @ (X.T @ -family.residual(eta[rows], altered)))
+        for k, along in enumerate((shift, shift - np.average(shift, weights=weight))):
+            variance = np.sum(weight * along**2)
+            if variance > 1e-12:
+                score[m, k] = along @ -residual[rows] / np.sqrt(variance)
+    spread = np.nanmedian(np.abs(score[~bad]), axis=0) / stats.norm.ppf(0.75)
+    # Clients in which the corruption changes nothing cannot be told apart, and count as not detected.
+    return float(np.max(np.mean(score[bad] > stats.norm.isf(MOST_ZERO) * spread, axis=0)))
 
 
 def _printed(row: dict[str, Any], seeds: int) -> str:

@@ -334,6 +334,11 @@ def _warn_of_selection(problem: Problem, clients: ClientModel, weights: Array, h
             f"the clients that were set aside hold most of the information about {names}; its estimate depends on "
             "the others. ADFL(protect=[...]) keeps clients that you name"
         )
+    if not clients.settled:
+        said["passes"] = (
+            f"the weights of the clients did not settle: in the last pass over the data the estimate still moved by "
+            f"{clients.move:.2g} of its standard errors. Compare heterogeneity='none' and 'estimate'"
+        )
     if heterogeneity == "none" and clients.cochran[2] < CLEARLY:
         said["spread"] = (
             f"heterogeneity is 'none', but the clients with weight are heterogeneous (Cochran's Q has p = "

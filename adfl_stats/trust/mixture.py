@@ -4,7 +4,8 @@ In coordinates in which client m's information is the identity its score is z_m 
 the client's deviation from theta and d that of the common parameter. The components are
 
     normal    z_m ~ t(A_m d, V_m),
-    coherent  z_m ~ t(A_m (d + shift), c V_m), c >= 1: a minority around another parameter,
+    coherent  z_m ~ t(A_m (d + shift), c V_m), c >= 1: a minority around another parameter, or one whose responses are
+              shuffled, mirrored or flipped: its location is known then (see `mechanisms`),
     gross     z_m ~ t(A_m d, k V_m) for k on a grid: clients far away, each in its own direction,
 
 with t the multivariate t distribution of `null`. V_m is the identity, or I + A_m T A_m' where clients differ (see
@@ -14,13 +15,15 @@ at once: their quadratic forms are matrix products.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from scipy import special
 
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.transport import EVERYBODY, Members, once
+from adfl_stats.trust.mechanisms import FORMS
 
 __all__ = [
     "COHERENT",
@@ -30,6 +33,7 @@ __all__ = [
     "Runs",
     "coherent_runs",
     "gross_runs",
+    "mechanism_runs",
     "normal_run",
     "pass_over",
     "run_on",
@@ -48,12 +52,17 @@ SMALL_GAIN = 0.01
 SHORT, LONG = 8, 80
 # Largest variance of a coherent minority, in units of a normal client's. Ours: wider groups are described by `SCALES`.
 MOST_WIDTH = 16.0
+# The same of a minority with a corruption of known form. Ours: shuffled responses of a model that explains three
+# quarters of their variance; a wide component at no distance would be gross clients at a lower price.
+MOST_MECHANISM_WIDTH = 4.0
 # Prior count of normal clients, as a share of M. Ours: where components overlap, the maximum likelihood share of a
 # minority is too variable; judged by "gaussian-*-shift*" of `benchmarks/real_clients.py`.
 PRIOR = 0.15
 # Starts of a coherent minority: these shares of the clients, at either end of the leading directions of the scores.
 # Ours: small, medium, and nearly one half.
 START_SHARES = (0.1, 0.25, 0.42)
+# Share of the clients that a corruption of known form starts with. Ours: EM moves it.
+MECHANISM_SHARE = 0.2
 # Leading directions from which minorities start. Ours: bounds the number of runs.
 DIRECTIONS = 3
 # Clients with a statistic above this many times its mean have bounded influence on those directions. Ours.
@@ -78,6 +87,13 @@ class ClientScores:
         Half the logarithm of the determinant of V_m.
     members : Members
         The clients; those of the rows are ours.
+    offsets : ndarray (M, K + 1, P) or None
+        The clients' own estimates less theta under corruptions of known form, see `mechanisms`; the last is that of
+        a change of all responses by one over the root of the client's weight.
+    mean_slopes : ndarray (M, P) or None
+        Derivative of the client's mean response, times the root of its weight.
+    mechanisms : tuple of str
+        Names of the K corruptions.
     """
 
     slopes: Array
@@ -87,6 +103,9 @@ class ClientScores:
     df: Array
     log_det: Array
     members: Members = EVERYBODY
+    offsets: Array | None = None
+    mean_slopes: Array | None = None
+    mechanisms: tuple[str, ...] = ()
 
     @property
     def M(self) -> int:  # noqa: N802
@@ -105,14 +124,25 @@ class ClientScores:
 
     def of(self, clients: Mask) -> ClientScores:
         """Return the scores of some clients."""
-        arrays = {part.name: getattr(self, part.name)[clients] for part in fields(self) if part.name != "members"}
-        return ClientScores(**arrays, members=self.members.of(clients))
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        arrays: dict[str, Any] = {name: part[clients] for name, part in parts.items() if isinstance(part, np.ndarray)}
+        return replace(self, **arrays, members=self.members.of(clients))
 
     def statistics(self, points: Array) -> Array:
         """Return (z - A d)'V^-1 (z - A d) for every client and row of `points` (R, P), as (M, R)."""
         outer = (points[:, :, None] * points[:, None, :]).reshape(len(points), -1)
         linear, flat = self.slopes @ points.T, self.information.reshape(self.M, self.P**2)
         return np.maximum(self.squares[:, None] - 2.0 * linear + flat @ outer.T, 0.0)
+
+    def altered_statistics(self, points: Array, mechanism: int) -> Array:
+        """Return the statistics (M, R) of clients with a corruption of known form, where others are at `points`."""
+        if self.offsets is None or self.mean_slopes is None:
+            raise ValueError("these scores know no corruptions")
+        a, b = FORMS[self.mechanisms[mechanism]]
+        there = self.offsets[:, mechanism, None] + b * points
+        there += a * (self.mean_slopes @ points.T)[:, :, None] * self.offsets[:, -1, None]
+        linear = np.einsum("mp,mrp->mr", self.slopes, there)
+        return np.maximum(self.squares[:, None] - 2.0 * linear + ((there @ self.information) * there).sum(axis=2), 0.0)
 
     def weighted_means(self, weights: Array) -> Array:
         """Return the generalised least squares estimates of d (R, P) for weights (M, R)."""
@@ -159,6 +189,8 @@ class Runs:
         Probabilities of the components.
     members : Members
         The clients.
+    mechanism : int or None
+        Which corruption of known form the coherent clients have; None where their shift is estimated.
     """
 
     centres: Array
@@ -168,6 +200,12 @@ class Runs:
     log_likelihoods: Array
     posteriors: Array
     members: Members = EVERYBODY
+    mechanism: int | None = None
+
+    @property
+    def coherent(self) -> bool:
+        """Whether there is a coherent minority."""
+        return self.shifts is not None or self.mechanism is not None
 
     def best(self, count: int = 1) -> Runs:
         """Return the runs with the largest likelihoods."""
@@ -181,6 +219,7 @@ class Runs:
             self.log_likelihoods[which],
             self.posteriors[:, which],
             self.members,
+            self.mechanism,
         )
 
     def with_majorities(self) -> Runs:
@@ -211,24 +250,28 @@ def pass_over(scores: ClientScores, runs: Runs) -> Runs:
     gross = posteriors[:, :, GROSS] * scores.t_weights(near[:, :, None] / SCALES) / SCALES
     centres = scores.weighted_means(weights + gross.sum(axis=2))
     shifts, widths = None, runs.widths
-    if runs.shifts is not None:
+    if runs.coherent:
         there = posteriors[:, :, COHERENT]
         weights = there * scores.t_weights(far / widths)
-        shifts = scores.weighted_means(weights) - centres
+        shifts = None if runs.shifts is None else scores.weighted_means(weights) - centres
         ranks = members.total(lambda at: scores.ranks[at] @ there[at])
         mean = members.sum(weights * far) / np.maximum(ranks, np.finfo(float).tiny)
-        widths = np.clip(mean, 1.0, MOST_WIDTH)
-    return Runs(centres, shifts, widths, _shares(members.mean(posteriors)), log_likelihoods, posteriors, members)
+        widths = np.clip(mean, 1.0, MOST_WIDTH if runs.mechanism is None else MOST_MECHANISM_WIDTH)
+    shares = _shares(members.mean(posteriors))
+    return Runs(centres, shifts, widths, shares, log_likelihoods, posteriors, members, runs.mechanism)
 
 
 def _expect(scores: ClientScores, runs: Runs) -> tuple[Array, Array, Array, Array]:
     """Return posteriors, log-likelihoods, and the statistics at the centres and at the shifted centres."""
     centres, shifts, shares = runs.centres, runs.shifts, runs.shares
-    near = scores.statistics(centres)
-    far = near if shifts is None else scores.statistics(centres + shifts)
+    near = far = scores.statistics(centres)
+    if shifts is not None:
+        far = scores.statistics(centres + shifts)
+    elif runs.mechanism is not None:
+        far = scores.altered_statistics(centres, runs.mechanism)
     logs = np.full((scores.M, len(centres), COMPONENTS), -np.inf)
     logs[:, :, NORMAL] = scores.log_densities(near)
-    if shifts is not None:
+    if runs.coherent:
         logs[:, :, COHERENT] = scores.log_densities(far / runs.widths)
         logs[:, :, COHERENT] -= 0.5 * scores.ranks[:, None] * np.log(runs.widths)
     if shares[:, GROSS].any():
@@ -254,12 +297,18 @@ def _shares(means: Array) -> Array:
 
 
 def _run(
-    scores: ClientScores, centres: Array, shifts: Array | None, shares: Array, most: int, widths: Array | None = None
+    scores: ClientScores,
+    centres: Array,
+    shifts: Array | None,
+    shares: Array,
+    most: int,
+    widths: Array | None = None,
+    mechanism: int | None = None,
 ) -> Runs:
     count = len(centres)
     nobody = np.zeros((scores.M, count, COMPONENTS))
     widths = np.ones(count) if widths is None else widths
-    runs = Runs(centres, shifts, widths, shares, np.full(count, -np.inf), nobody, scores.members)
+    runs = Runs(centres, shifts, widths, shares, np.full(count, -np.inf), nobody, scores.members, mechanism)
     for _ in range(most):
         before, runs = runs.log_likelihoods, pass_over(scores, runs)
         if np.all(runs.log_likelihoods - before < SMALL_GAIN):
@@ -269,7 +318,7 @@ def _run(
 
 def run_on(scores: ClientScores, runs: Runs) -> Runs:
     """Go on with runs of EM on other clients, from the parameters that they ended with."""
-    return _run(scores, runs.centres, runs.shifts, runs.shares, LONG, runs.widths)
+    return _run(scores, runs.centres, runs.shifts, runs.shares, LONG, runs.widths, runs.mechanism)
 
 
 def normal_run(scores: ClientScores) -> Runs:
@@ -298,6 +347,19 @@ def coherent_runs(scores: ClientScores, centres: Array, *, gross: bool) -> Runs:
     begin = scores.weighted_means(1.0 - groups)
     runs = _run(scores, begin, scores.weighted_means(groups) - begin, shares, SHORT).with_majorities().best(2)
     return _run(scores, runs.centres, runs.shifts, runs.shares, LONG).best()
+
+
+def mechanism_runs(scores: ClientScores, centres: Array, *, gross: bool) -> Runs | None:
+    """Fit a minority with a corruption of known form, from each of `centres` (R, P); return the best run of all forms.
+
+    None where the family has no such corruptions.
+    """
+    shares = np.zeros((len(centres), COMPONENTS))
+    shares[:, NORMAL], shares[:, COHERENT] = 0.97 - MECHANISM_SHARE, MECHANISM_SHARE
+    shares[:, GROSS] = 0.03 / len(SCALES) if gross else 0.0
+    shares /= shares.sum(axis=1, keepdims=True)
+    runs = [_run(scores, centres, None, shares, LONG, mechanism=k).best() for k in range(len(scores.mechanisms))]
+    return max(runs, key=lambda one: float(one.log_likelihoods[0]), default=None)
 
 
 def _extreme_groups(scores: ClientScores, centre: Array) -> Array:

@@ -3,7 +3,8 @@
 A client's noise level is its own residual variance, moderated towards that of the others as far as noise levels
 resemble one another (the empirical Bayes variances of Smyth, 2004, Statistical Applications in Genetics 3:3, with
 quartiles in place of moments, so that some abnormal clients do no harm). Residuals are taken about the client's own
-estimate: those about the common one would let a shifted client raise its own scale.
+estimate: those about the common one would let a shifted client raise its own scale. A client that is noisier than the
+law of the others' noise levels allows keeps its own, up to a bound: it is noisy, which is not to be off.
 
 The score statistic Q_m of a client has, in general, the variance
 
@@ -22,6 +23,7 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from adfl_stats._types import Array, Mask
+from adfl_stats.engine.transport import Members
 from adfl_stats.trust.summaries import Summaries
 
 __all__ = ["Null", "calibrate"]
@@ -36,9 +38,9 @@ MARGIN = 1.5
 NORMAL = 1e7
 # A client's fourth moment is winsorised at this multiple of the median client's. Ours: bounds the influence of few.
 MOST_RATIO = 10.0
-# A client's own noise level is winsorised at this quantile of its distribution given the others'. Ours: against masking
-# by large residuals.
-USUAL = 0.99
+# A client's own noise level is at most this many times the typical one. Ours: against masking by large residuals; a
+# client with more is far off. Judged by "medpar" of `benchmarks/real_clients.py --real`, where it is 10.
+MOST_NOISE = 16.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,11 +112,18 @@ def calibrate(summaries: Summaries, normal: Mask, *, known: bool, least: float, 
         df = np.full(M, np.inf if known else max(rows, 1.0))
     else:
         # Residuals of an abnormal client may be of any size; unbounded they would mask its shift.
-        most = typical * stats.f.ppf(USUAL, np.maximum(spare, 1.0), prior)
-        levels = np.maximum((prior * typical + spare * np.minimum(own, most)) / (prior + spare), least)
+        bounded = np.minimum(own, MOST_NOISE * typical)
+        levels = np.maximum((prior * typical + spare * bounded) / (prior + spare), least)
         share, df = spare / (prior + spare), prior + spare
         # A score over the root of such a level is t with d degrees of freedom, whose variance is d / (d - 2).
         levels = levels * df / np.maximum(df - 2.0, 1.0)
+    if some and not known:
+        # Some clients are noisier than the law of the others' noise levels allows: theirs is their own.
+        alike = _alike(own / typical, spare, prior, members)
+        itself = np.minimum(own, MOST_NOISE * typical) * spare / np.maximum(spare - 2.0, 1.0)
+        levels = alike * levels + (1.0 - alike) * np.maximum(itself, levels)
+        share = alike * share + (1.0 - alike)
+        df = 1.0 / (alike / df + (1.0 - alike) / np.maximum(spare, 1.0))
     kurtosis = _kurtosis(summaries, normal, levels)
     # A score over its own client's noise level has no heavy tails from kurtosis; over the common one it has all.
     heavy = kurtosis * np.square(1.0 - share) * np.nan_to_num(summaries.expected_peaks) / (3.0 * ranks**2)
@@ -158,6 +167,21 @@ def _prior(levels: Array, df: Array) -> tuple[float, float]:
     half = optimize.brentq(lambda x: float(special.polygamma(1, np.exp(x))) - beyond, -10.0, np.log(NORMAL))
     prior = 2.0 * float(np.exp(half))
     return float(np.exp(middle + special.digamma(prior / 2.0) - np.log(prior / 2.0))), prior
+
+
+def _alike(ratios: Array, df: Array, prior: float, members: Members) -> Array:
+    """Return the probability (M,) that a client's noise level follows the law of the others'.
+
+    The upper tail probability of its ratio to the typical level over the share of clients with as large a ratio, at
+    most one and monotone (Phipson, Lee, Majewski, Alexander and Smyth, 2016, Annals of Applied Statistics 10, 946-963).
+    """
+    df = np.maximum(df, 1.0)
+    tails = stats.chi2.sf(ratios * df, df) if np.isinf(prior) else stats.f.sf(ratios, df, prior)
+    every = members.gather(tails)
+    order = np.argsort(every, kind="stable")
+    alike = np.empty(len(every))
+    alike[order] = np.maximum.accumulate(np.minimum(every[order] * len(every) / (np.arange(len(every)) + 0.5), 1.0))
+    return members.ours(alike)
 
 
 def _kurtosis(summaries: Summaries, normal: Mask, levels: Array) -> float:

@@ -19,6 +19,7 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.losses.client_sums import ClientMoments, moments, own_predictor, scaled
 from adfl_stats.losses.families import Family
+from adfl_stats.trust.mechanisms import altered_scores, mechanisms, moved_scores
 
 __all__ = ["Summaries", "Summariser", "has_known_dispersion", "summarise"]
 
@@ -66,6 +67,10 @@ class Summaries:
         would be with residuals about the client's own estimate (smaller by 1 - h_i, with h_i the leverage, or by the
         mean of that where leverages change with the estimate); and what it is (times the dispersion squared). They give
         the variance of the score statistic.
+    altered : ndarray (M, K + 2, P)
+        The expectations of `scores` under corruptions of known form, and two sums over rows; see `mechanisms`.
+    mechanisms : tuple of str
+        Names of the K corruptions.
     members : Members
         The clients; those of the rows are ours.
     """
@@ -82,11 +87,15 @@ class Summaries:
     expected_peaks: Array
     own_peaks: Array
     peaks: Array
+    altered: Array
+    mechanisms: tuple[str, ...]
     members: Members = EVERYBODY
 
     def moved(self, step: Array) -> Summaries:
         """Return the summaries at theta + step, where the information is the same everywhere (Gaussian)."""
-        return replace(self, scores=self.scores - self.factors @ step)
+        along = self.factors @ step
+        altered = moved_scores(self.mechanisms, along, self.altered)
+        return replace(self, scores=self.scores - along, altered=altered)
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def renewed(self, sums: ClientMoments, totals: Array) -> Summaries:
@@ -145,6 +154,9 @@ class Summariser:
         data, family, known, at = self._data, self._family, self._known, pieces[0].clients
         total, sizes = data.totals[at], data.sizes[at].astype(np.float64)
         scores, roots, factors, ranks, lost = _whitened(sums, total)
+        altered = altered_scores(data, family, self._theta, pieces) @ roots
+        # Numbers that overflow here and not in the score say nothing about it.
+        altered[lost | ~np.isfinite(altered).all(axis=(1, 2))] = 0.0
         own = np.tile(self._theta, (len(sizes), 1))
         if not known:
             own += _shortened(roots, scores[:, None], total, family)
@@ -168,6 +180,7 @@ class Summariser:
             "expected_peaks": rows["expected"],
             "own_peaks": rows["own"] if family.linear else rows["expected"] / np.square(short),
             "peaks": rows["peaks"],
+            "altered": altered,
         }.items():
             self._parts.setdefault(name, []).append(value)
 
@@ -190,6 +203,7 @@ class Summariser:
         rows = float(total(lambda at: np.asarray(self._shape_rows[place(at)])))
         shape = total(lambda at: self._shapes[place(at)])
         arrays |= {"shape": shape / rows if rows else np.eye(len(self._theta)), "members": self._members}
+        arrays |= {"mechanisms": mechanisms(self._family)}
         return Summaries(shape_rows=rows, **arrays)
 
 
