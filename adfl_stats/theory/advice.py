@@ -14,14 +14,12 @@ from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
 from adfl_stats.methods import DFL, Method
 from adfl_stats.network.network import Network
-from adfl_stats.theory.checks import FAILS, INDICATIVE, Check, Report, decided
-from adfl_stats.theory.network_repairs import attempted
+from adfl_stats.theory.bottleneck import DATA, NETWORK, Bottleneck, bottleneck
+from adfl_stats.theory.checks import FAILS, INDICATIVE, Check, Report, decided, number
+from adfl_stats.theory.network_repairs import repairs
 from adfl_stats.theory.outlook import BIAS_SHARE, Outlook, outlook
 
 __all__ = ["Advice", "advisable", "advise_on"]
-
-
-NETWORK, DATA = "network", "data"
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -49,9 +47,12 @@ class Advice(Report):
     imbalance : float
         How far what the network solves is from the solution that counts clients by trust and size only, in
         standard errors; no step changes it.
-    bottleneck : {"network", "data"}
-        What is slower at this step: the clients' agreement (1 - |lambda_2(W)|) or their common descent
-        (step times the smallest curvature).
+    bottleneck : {"network", "data", "neither"}
+        What would save more rounds if it were perfect: a network that agrees in one round, or data with the same
+        curvature in every direction and on every client; "neither" where both would leave three
+        quarters of the rounds.
+    rounds_if_mixing, rounds_if_conditioned : float
+        These numbers of rounds.
 
     Examples
     --------
@@ -69,6 +70,8 @@ class Advice(Report):
     bias: float
     imbalance: float
     bottleneck: str
+    rounds_if_mixing: float
+    rounds_if_conditioned: float
 
 
 def advisable(method: Method | None) -> Method:
@@ -100,19 +103,26 @@ def advise_on(make: Callable[[Network], Problem], network: Network, method: Meth
     problem = make(network)
     known = method.known_weights(problem.labels)
     weights = np.ones(problem.M) if known is None else known
-    here = outlook(problem, problem.steps(weights, balance=method.balance), tolerance)
+    steps = problem.steps(weights, balance=method.balance)
+    here = outlook(problem, steps, tolerance)
+    limits = bottleneck(problem, steps, tolerance, here.rounds)
     table = _repairs(make, problem, weights, method.balance, tolerance, here)
     return Advice(
         title="Advice on step and rounds",
-        checks=_checks(problem, here, tolerance),
-        advice=tuple(_sentences(here, table, tolerance)) + (() if known is not None else (_unknown_weights(method),)),
+        checks=_checks(problem, here, limits, tolerance),
+        advice=(
+            *_sentences(here, limits, table, tolerance),
+            *(() if known is not None else (_unknown_weights(method),)),
+        ),
         tables={"What a repair would change (exchanges: rounds times combine steps)": table},
         network=problem.network,
         step=here.step,
         rounds=here.rounds,
         bias=here.bias,
         imbalance=here.imbalance,
-        bottleneck=_bottleneck(here),
+        bottleneck=limits.name,
+        rounds_if_mixing=limits.mixing,
+        rounds_if_conditioned=limits.conditioned,
     )
 
 
@@ -139,12 +149,16 @@ def _repairs(
         add("ad.DFL(balance=True)", outlook(problem, steps, tolerance))
         found = outlook(problem, steps, tolerance, preconditioned=True)
         add("fit(ad.DFL(balance=True)) in rounds", replace(found, rounds=found.rounds_with_cuts))
-    for name, network, exchanges in _networks(problem.network):
+    for repair in repairs(problem.network):
+        network = repair.network
+        # Two combine steps on a network with period 2 never mix its two parts.
+        if not isinstance(network, str) and len(network.closed_groups) > 1:
+            network = f"not possible: it leaves {len(network.closed_groups)} closed groups"
         if isinstance(network, str):
-            rows[name] = [math.nan] * 5 + [network]
+            rows[f"net.{repair.name}"] = [math.nan] * 5 + [network]
             continue
         other = make(network)
-        add(name, outlook(other, other.steps(weights, balance=balance), tolerance), exchanges)
+        add(f"net.{repair.name}", outlook(other, other.steps(weights, balance=balance), tolerance), repair.exchanges)
     found = outlook(problem, problem.steps(weights, balance=balance), tolerance, preconditioned=True)
     add("fit(method) in rounds", replace(found, rounds=found.rounds_with_cuts))
     return pd.DataFrame.from_dict(
@@ -152,47 +166,31 @@ def _repairs(
     )
 
 
-def _networks(network: Network) -> Iterator[tuple[str, Network | str, int]]:
-    """Yield the repaired networks, or why there is none, and the combine steps they have in a round."""
-    makers: dict[str, tuple[Callable[[], Network], int]] = {
-        "net.metropolis()": (network.metropolis, 1),
-        "net.lazy(0.5)": (lambda: network.lazy(0.5), 1),
-        "net.gossip(2)": (lambda: network.gossip(2), 2),
-    }
-    if not network.is_doubly_stochastic:
-        makers["net.balanced()"] = (network.balanced, 1)
-        makers["net.lazy(0.5).balanced()"] = (lambda: network.lazy(0.5).balanced(), 1)
-    for name, (make, exchanges) in makers.items():
-        repaired = attempted(make)
-        # Two combine steps on a network with period 2 never mix its two parts.
-        groups = 1 if isinstance(repaired, str) else len(repaired.closed_groups)
-        yield name, repaired if groups == 1 else f"not possible: it leaves {groups} closed groups", exchanges
-
-
 # ---------------------------------------------------------------------- checks and advice
 
 
-def _bottleneck(here: Outlook) -> str:
-    return NETWORK if here.gap < here.pace else DATA
-
-
-def _checks(problem: Problem, here: Outlook, tolerance: float) -> tuple[Check, ...]:
-    share = f"<= {BIAS_SHARE * tolerance:.3g}"
+def _checks(problem: Problem, here: Outlook, limits: Bottleneck, tolerance: float) -> tuple[Check, ...]:
+    share, rounds = f"<= {BIAS_SHARE * tolerance:.3g}", f"as it is {number(here.rounds)}"
     return (
-        Check("bias of the step", "Proposition 1", here.bias, share, decided(here.bias <= BIAS_SHARE * tolerance),
-              "Error of the limit at this step, in standard errors; rounds do not reduce it."),
+        Check("bias of the step", "", here.bias, share, decided(here.bias <= BIAS_SHARE * tolerance),
+              "Error of the limit at this step, in standard errors; rounds do not reduce it. Proposition 1 bounds it."),
         Check("safe step", "", here.safe, f">= {here.step:.3g}", decided(here.safe >= here.step),
               "One over the largest curvature of any client: larger steps may diverge."),
-        Check("imbalance", "Proposition 1", here.imbalance, f"<= {tolerance:.3g}", decided(here.imbalance <= tolerance),
+        Check("imbalance", "", here.imbalance, f"<= {tolerance:.3g}", decided(here.imbalance <= tolerance),
               "Distance, in standard errors, from the solution that counts clients by trust and size only; "
               f"SE(W) = {problem.network.se:.3g}."),
-        Check("1 - |lambda_2(W)|", "Condition 5", here.gap, f">= {here.pace:.2g}", INDICATIVE,
-              "How fast clients agree in a round, against step times the smallest curvature, how fast they "
-              f"descend together: the {_bottleneck(here)} is the bottleneck."),
+        Check("1 - |lambda_2(W)|", "", here.gap, "-", INDICATIVE,
+              "How fast clients agree in a round. Together they descend by step times the smallest curvature, "
+              f"{here.pace:.2g}."),
+        Check("rounds if the network were perfect", "", limits.mixing, rounds, INDICATIVE,
+              "On a network that agrees in one round, W = 11'/M."),
+        Check("rounds if the data were perfect", "", limits.conditioned, rounds, INDICATIVE,
+              "On this network, if all clients had one Hessian, and steps the coordinates in which it is the "
+              "identity."),
     )  # fmt: skip
 
 
-def _sentences(here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator[str]:
+def _sentences(here: Outlook, limits: Bottleneck, table: pd.DataFrame, tolerance: float) -> Iterator[str]:
     if not math.isfinite(here.step):
         yield "No step has a bias within the tolerance; see the repairs, or allow a larger tolerance."
     else:
@@ -207,7 +205,7 @@ def _sentences(here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator
                 if here.own > 0.5 * here.bias
                 else "Most of it is slow agreement: a network that mixes faster allows larger steps."
             )
-    yield from _on_bottleneck(here, table)
+    yield from _on_bottleneck(here, limits, table)
     if here.imbalance > tolerance:
         yield (
             f"The network counts some clients more than others, which moves the estimate by {here.imbalance:.2g} "
@@ -216,26 +214,29 @@ def _sentences(here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator
     yield from _cheapest(here, table, tolerance)
 
 
-def _on_bottleneck(here: Outlook, table: pd.DataFrame) -> Iterator[str]:
-    """Say what is slower, by how much, and what on this problem makes it faster."""
+def _on_bottleneck(here: Outlook, limits: Bottleneck, table: pd.DataFrame) -> Iterator[str]:
+    """Say what makes the run long, by how much, and what on this problem makes it shorter."""
+    counts = (
+        f"a network that agrees in one round would need {_count(limits.mixing)} rounds, perfectly conditioned data on "
+        f"this network {_count(limits.conditioned)}, as it is {_count(here.rounds)}."
+    )
     fewer = [str(name) for name in table.index[1:] if float(table["exchanges"][name]) < here.rounds]
-    if _bottleneck(here) == NETWORK:
-        yield (
-            f"The network is the bottleneck: in a round clients agree by {here.gap:.2g} (1 - |lambda_2(W)|) and "
-            f"descend by {here.pace:.2g} (step times smallest curvature). "
-            + ("More neighbours raise the first." if not fewer else "See the repairs with fewer exchanges.")
-        )
-        return
-    rescaled = float(table["exchanges"]["fit(method) in rounds"])
-    yield (
-        f"The data are the bottleneck: in a round clients descend by {here.pace:.2g} (step times smallest curvature) "
-        f"and agree by {here.gap:.2g} (1 - |lambda_2(W)|). "
-        + (
+    if limits.name == NETWORK:
+        see = "See the repairs with fewer exchanges." if fewer else "More neighbours would help; no repair here does."
+        yield f"The network is the bottleneck: {counts} {see}"
+    elif limits.name == DATA:
+        rescaled = float(table["exchanges"]["fit(method) in rounds"])
+        yield f"The data are the bottleneck: {counts} " + (
             f"fit() without a step rescales the coordinates and cuts the step, and needs about {rescaled:.0f} rounds."
             if rescaled < here.rounds
             else "Rescaled coordinates would not need fewer rounds; a larger tolerance would."
         )
-    )
+    else:
+        yield f"Neither network nor data is a bottleneck: {counts} A larger tolerance, or cutting the step, helps."
+
+
+def _count(rounds: float) -> str:
+    return f"about {rounds:.0f}" if math.isfinite(rounds) else "more than can be counted"
 
 
 def _unknown_weights(method: Method) -> str:
@@ -273,6 +274,8 @@ def _no_consensus(groups: int) -> Advice:
         bias=math.inf,
         imbalance=math.nan,
         bottleneck=NETWORK,
+        rounds_if_mixing=math.nan,
+        rounds_if_conditioned=math.inf,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -16,7 +18,7 @@ from adfl_stats.network.network import Network
 from adfl_stats.network.products import Products
 from adfl_stats.theory.checks import FAILS, HOLDS, factor_text, number
 
-__all__ = ["attempted", "condition_5_advice", "repair_advice", "repair_table"]
+__all__ = ["Repair", "condition_5_advice", "repair_advice", "repair_table", "repairs"]
 
 AS_IS, STEPS = "as is", "balanced steps"
 COLUMNS = ["rho", "SE(W)", "second eigenvalue modulus", "edges", "note"]
@@ -25,6 +27,46 @@ UNRESOLVED = "rho at least"
 GAIN = 1e-3
 # Ours: a rho below this is zero up to rounding.
 NOTHING = 1e-12
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A change of a network's weights.
+
+    Attributes
+    ----------
+    name : str
+        How it is called, without the network's own name.
+    make : callable
+        Makes the repaired network; raises `ImpossibleRepairError` where the edges do not allow it.
+    exchanges : int
+        Combine steps in a round.
+    """
+
+    name: str
+    make: Callable[[], Network]
+    exchanges: int = 1
+
+    @cached_property
+    def network(self) -> Network | str:
+        """The repaired network, or why the edges do not allow it."""
+        try:
+            return self.make()
+        except ImpossibleRepairError as error:
+            return f"not possible: {error.reason}"
+
+
+def repairs(net: Network) -> Iterator[Repair]:
+    """Yield the changes of weights that all reports look at, in the order of their tables."""
+    yield Repair("metropolis()", net.metropolis)
+    if not net.is_doubly_stochastic:
+        balanced = Repair("balanced()", net.balanced)
+        yield balanced
+        if isinstance(balanced.network, str):
+            # With self loops the edges always allow it on a strongly connected network.
+            yield Repair("lazy(0.5).balanced()", lambda: net.lazy(0.5).balanced())
+    yield Repair("lazy(0.5)", lambda: net.lazy(0.5))
+    yield Repair("gossip(2)", lambda: net.gossip(2), exchanges=2)
 
 
 def repair_table(net: Network) -> pd.DataFrame:
@@ -40,32 +82,16 @@ def repair_table(net: Network) -> pd.DataFrame:
     }
     # First, as the products that they share need not outlive them.
     own = _of_own_products(net)
-    for name, repaired in _repaired(net):
-        rows[name] = _without_numbers(repaired) if isinstance(repaired, str) else _row(net, repaired)
-    rows |= own
+    for repair in repairs(net):
+        if repair.name in own:
+            rows[repair.name] = own[repair.name]
+        else:
+            found = repair.network
+            rows[repair.name] = _without_numbers(found) if isinstance(found, str) else _row(net, found)
     if not net.is_doubly_stochastic:
         rows[STEPS] = _balanced_steps(net, rows[AS_IS])
     table = pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS)
     return table.astype({"edges": "Int64"})
-
-
-def attempted(make: Callable[[], Network]) -> Network | str:
-    """Return the repaired network, or why the edges do not allow it."""
-    try:
-        return make()
-    except ImpossibleRepairError as error:
-        return f"not possible: {error.reason}"
-
-
-def _repaired(net: Network) -> Iterator[tuple[str, Network | str]]:
-    """Yield the repairs that change W, or why they are not possible."""
-    yield "metropolis()", attempted(net.metropolis)
-    if not net.is_doubly_stochastic:
-        balanced = attempted(net.balanced)
-        yield "balanced()", balanced
-        if isinstance(balanced, str):
-            # With self loops the edges always allow it on a strongly connected network.
-            yield "lazy(0.5).balanced()", attempted(lambda: net.lazy(0.5).balanced())
 
 
 def _of_own_products(net: Network) -> dict[str, list[object]]:
@@ -165,8 +191,8 @@ def _about_groups(net: Network) -> Iterator[str]:
 def _about_period(net: Network) -> Iterator[str]:
     if net.period > 1:
         yield (
-            f"The network has the period {net.period}: its powers do not converge. "
-            "Let clients keep a share of their own estimate: net.lazy(0.5), or self loops."
+            f"The network has the period {net.period}: its powers do not converge, and Condition 5 fails. Weights on "
+            "clients' own estimates, which metropolis() and lazy() give, end that."
         )
 
 
@@ -192,7 +218,7 @@ def _best_change(table: pd.DataFrame, condition_5: str) -> str:
     if condition_5 != HOLDS and cheaper:
         other = min(cheaper, key=rho.__getitem__)
         text += f" Without further messages, net.{other} brings it to {factor_text(rho[other])}."
-    return text
+    return text + " rho is what the paper's bounds have; model.advise() has the rounds that a fit would need."
 
 
 def _condition_5_then(rho: float, note: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from adfl_stats.engine.rounds_needed import rounds_needed
 from adfl_stats.theory.linearised import Linearised
 from adfl_stats.theory.rates import plain_solution
 
-__all__ = ["BIAS_SHARE", "ROUNDS_SHARE", "Outlook", "outlook"]
+__all__ = ["BIAS_SHARE", "ROUNDS_SHARE", "Outlook", "largest_step", "outlook"]
 
 
 # Shares of the tolerance for the step's bias, which no round removes, and for what rounds leave. Ours: rounds grow with
@@ -81,7 +82,9 @@ def outlook(problem: Problem, steps: ClientSteps, tolerance: float, *, precondit
     metric, curvatures = problem.coordinates(point) if preconditioned else (None, problem.glm.largest_curvatures(point))
     safe = safe_step(steps.factors, curvatures)
     unit = yardstick(problem, point[None], steps.totals)
-    iteration, bias = _largest_step(Linearised(problem, steps, point, safe, metric), unit, BIAS_SHARE * tolerance)
+    iteration = Linearised(problem, steps, point, safe, metric)
+    step, bias = largest_step(lambda step: _bias(iteration.at(step), unit), safe, BIAS_SHARE * tolerance)
+    iteration = iteration.at(step)
     off = np.abs(plain_solution(problem, steps, point) - point)
     # With W = 11'/M the clients would differ by this step of theirs alone.
     own = iteration.own_step()
@@ -100,21 +103,21 @@ def outlook(problem: Problem, steps: ClientSteps, tolerance: float, *, precondit
     )
 
 
-def _largest_step(iteration: Linearised, unit: Yardstick, wanted: float) -> tuple[Linearised, float]:
-    """Return the iteration at the largest step, at most its own, whose limit has an error of `wanted`.
+def largest_step(bias_at: Callable[[float], float], most: float, wanted: float) -> tuple[float, float]:
+    """Return the largest step, at most `most`, whose limit has a bias of `wanted`, and that bias; NaN if none is found.
 
-    The error is proportional to the step while that is small, so that dividing by the excess converges
+    The bias is proportional to the step while that is small, so that dividing by the excess converges
     in a few solves.
     """
-    bias = _bias(iteration, unit)
+    step, bias = most, bias_at(most)
     for _ in range(12):
         if bias <= wanted:
-            return iteration, bias
+            return step, bias
         # Far from the limit of small steps, or where the solve failed, proportion says little: go down quickly.
         ratio = wanted / bias if math.isfinite(bias) else 0.0
-        iteration = iteration.at(iteration.step * float(np.clip(0.99 * ratio, 0.01, 0.99)))
-        bias = _bias(iteration, unit)
-    return iteration.at(math.nan), math.nan
+        step *= float(np.clip(0.99 * ratio, 0.01, 0.99))
+        bias = bias_at(step)
+    return math.nan, math.nan
 
 
 def _bias(iteration: Linearised, unit: Yardstick) -> float:

@@ -438,30 +438,6 @@ def test_cutting_the_step_is_foreseen():
     assert 0.5 < foreseen / needed < 2.0
 
 
-def test_bottleneck_is_named():
-    model = model_of(simulated(sizes=[50] * 60), ad.networks.directed_circle(60, 2))
-    # A tolerance that lets the step be as long as is safe: clients descend faster than they agree.
-    coarse = model.advise(1000.0)
-    assert coarse.bottleneck == "network"
-    assert_allclose(coarse.step, coarse["safe step"].value)
-    # The two factors, by hand: eigenvalues of the circulant W, and the smallest of the pooled Gram matrix.
-    values = np.linalg.eigvals(model.network.W.toarray())
-    gap = 1.0 - np.sort(np.abs(values))[-2]
-    pace = coarse.step * np.linalg.eigvalsh(model.data.X.T @ model.data.X / model.data.n_rows)[0]
-    (entry,) = [entry for entry in coarse.advice if "bottleneck" in entry]
-    assert f"The network is the bottleneck: in a round clients agree by {gap:.2g} " in entry
-    assert f"descend by {pace:.2g} " in entry
-    fine = model.advise(0.01)
-    assert fine.bottleneck == "data"
-    (entry,) = [entry for entry in fine.advice if "bottleneck" in entry]
-    (table,) = fine.tables.values()
-    rescaled = table.loc["fit(method) in rounds", "rounds"]
-    assert rescaled < fine.rounds
-    assert f"rescales the coordinates and cuts the step, and needs about {rescaled:.0f} rounds" in entry
-    assert fine["1 - |lambda_2(W)|"].status == "indicative"
-    assert fine.step < coarse.step / 100
-
-
 def test_advice_follows_the_method():
     sim = simulated(abnormal=0.25, corruption="BF", sizes=[60] * M)
     model = model_of(sim, NETWORKS["circle"])
