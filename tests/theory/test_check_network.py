@@ -542,8 +542,8 @@ BAD_FILES = {
     "columns": ("net.csv", b"from,to\n1,2\n", "cannot be read as .csv: its columns are 'from', 'to'. Wanted is a"),
     "no edges": ("net.csv", b"source,target\n", "edges is empty; give at least one edge"),
     "ragged": ("net.csv", b"source,target\n1,2\n1,2,3,4\n", "cannot be read as .csv: .*Expected 2 fields"),
-    "noise npy": ("net.npy", b"noise", "cannot be read as .npy: it is no NumPy file, or holds objects instead of"),
-    "noise npz": ("net.npz", b"noise", "cannot be read as .npz: it is no NumPy file.*Wanted is one square array"),
+    "noise npy": ("net.npy", b"noise", "cannot be read as .npy: it is no NumPy file"),
+    "noise npz": ("net.npz", b"noise", "cannot be read as .npz: File is not a zip file.*Wanted is one square array"),
     "cut zip": ("net.npz", b"PK\x03\x04", "cannot be read as .npz: .*Wanted is one square array"),
     "noise mtx": ("net.mtx", b"noise", "cannot be read as .mtx: .*Matrix Market"),
     "noise graphml": ("net.graphml", b"noise", "cannot be read as .graphml: .*Wanted is a graph in GraphML"),
@@ -567,7 +567,7 @@ BAD_ARRAYS = {
     "NaN": (np.array([[0.0, 1.0], [np.nan, 1.0]]), "W has NaN or infinite entries, the first in row 1, column 0"),
     "sums": (np.array([[0.5, 0.6], [1.0, 0.0]]), "W has 1 rows that do not sum to 1"),
     "text": (np.array([["a", "b"], ["c", "d"]]), "cannot be read as .npy: it holds <U1 instead of real numbers"),
-    "objects": (np.array([[None]]), "cannot be read as .npy: it is no NumPy file, or holds objects instead of numbers"),
+    "objects": (np.array([[None]]), "cannot be read as .npy: it holds objects instead of numbers"),
     "complex": (np.array([[1j]]), "it holds complex128 instead of real numbers"),
 }
 
