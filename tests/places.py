@@ -66,6 +66,9 @@ class Place:
     def halo(self, indptr, indices):
         return halo_of(self.clients(len(indptr) - 1), indptr, indices)
 
+    def listen(self, halo):
+        return lambda own: self.gather(own)[halo]
+
     def batches(self):
         return [slice(None)]
 

@@ -7,7 +7,7 @@ clients.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ from adfl_stats._types import Array, Ints
 from adfl_stats.data import client_data as _data
 from adfl_stats.data.client_data import ClientData
 
-__all__ = ["Batch", "batches", "client_chunks", "row_blocks", "row_clients", "whole_clients"]
+__all__ = ["Batch", "batches", "client_chunks", "of_clients", "row_blocks", "row_clients", "whole_clients"]
 
 
 # Entries of the (P, P) matrices of a batch's clients together. Ours: 8 MB.
@@ -141,3 +141,19 @@ def row_clients(data: ClientData, rows: slice) -> Ints:
     first, last = np.searchsorted(data.offsets, (rows.start, rows.stop - 1), side="right") - 1
     ends = np.clip(data.offsets[first : last + 2], rows.start, rows.stop)
     return np.repeat(np.arange(first, last + 1), ends[1:] - ends[:-1])
+
+
+def of_clients(data: ClientData, clients: slice) -> ClientData:
+    """Return the data of some consecutive clients, without a copy of their rows."""
+    offsets = data.offsets[clients.start : clients.stop + 1]
+    rows = slice(int(offsets[0]), int(offsets[-1]))
+    return replace(
+        data,
+        X=data.X[rows],
+        y=data.y[rows],
+        offsets=offsets - offsets[0],
+        labels=data.labels[clients],
+        shift=None if data.shift is None else data.shift[rows],
+        row_weights=None if data.row_weights is None else data.row_weights[rows],
+        set_aside=None if data.set_aside is None else data.set_aside[clients],
+    )

@@ -122,13 +122,7 @@ class Equations:
 
     def _curvatures_at(self, point: Array, shares: Array) -> Array:
         """Return sum_m shares_mr H_m(point), (R, P, P)."""
-
-        def part(at: slice) -> Array:
-            own = np.zeros_like(shares)
-            own[at] = shares[at]
-            return self.glm.weighted_curvatures(point, own)
-
-        return self.transport.total(part)
+        return self.transport.total(lambda at: self.glm.of(at).weighted_curvatures(point, shares[at]))
 
 
 def weighted_solution(problem: Problem, totals: Array, start: Array) -> Array:

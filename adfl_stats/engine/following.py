@@ -59,8 +59,9 @@ class Following:
         if phase.active is None:
             self._factors[:] = self._all
             return self._rounds(theta, step, len(moved), moved, limit)
-        kept = theta[~phase.active].copy()
-        self._factors[:] = np.where(phase.active, self._all, 0.0)
+        active = self._exchange.members.ours(phase.active)
+        kept = theta[~active].copy()
+        self._factors[:] = np.where(active, self._all, 0.0)
         done = self._rounds(theta, step, len(moved), moved, limit)
-        theta[~phase.active] = kept
+        theta[~active] = kept
         return done

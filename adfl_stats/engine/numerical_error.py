@@ -74,13 +74,11 @@ def curvature_and_meat(problem: Problem, theta: Array, totals: Array) -> Array:
 
 def summed_curvature_and_meat(glm: GLM, theta: Array, totals: Array, clients: int, transport: Transport) -> Array:
     """Return the same for the losses of our clients among `clients` of all."""
-    # The objective divides by the number of its own clients.
-    shares = totals * (glm.M / clients)
 
     def part(at: slice) -> Array:
-        own = np.zeros_like(shares)
-        own[at] = shares[at]
-        return np.stack(glm.curvature_and_meat(theta, own))
+        some = glm.of(at)
+        # An objective divides by the number of its own clients.
+        return np.stack(some.curvature_and_meat(theta, totals[at] * (some.M / clients)))
 
     return transport.total(part)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -74,10 +74,11 @@ def local_estimates(
     None stands for a client whose loss has no single minimum (few rows, separated labels).
     """
     estimates: dict[int, Estimate | None] = {}
+    glm = GLM(data, family, penalty)
     for pieces in whole_clients(data, len(start)):
         at = pieces[0].clients
         if clients[at].any():
-            own = _own_estimates(GLM(_part(data, at), family, penalty), start)
+            own = _own_estimates(glm.of(at), start)
             estimates |= {m: own[m - at.start] for m in range(at.start, at.stop) if clients[m]}
     return estimates
 
@@ -114,19 +115,3 @@ def _own_estimates(glm: GLM, start: Array) -> list[Estimate | None]:
     covariances = bread @ meats @ bread
     known = solutions.reached & (ranks == P) & (data.sizes >= data.X.shape[1])
     return [Estimate(solutions.theta[m], covariances[m]) if known[m] else None for m in range(M)]
-
-
-def _part(data: ClientData, clients: slice) -> ClientData:
-    """Return the data of some consecutive clients, without a copy of their rows."""
-    offsets = data.offsets[clients.start : clients.stop + 1]
-    rows = slice(int(offsets[0]), int(offsets[-1]))
-    return replace(
-        data,
-        X=data.X[rows],
-        y=data.y[rows],
-        offsets=offsets - offsets[0],
-        labels=data.labels[clients],
-        shift=None if data.shift is None else data.shift[rows],
-        row_weights=None if data.row_weights is None else data.row_weights[rows],
-        set_aside=None if data.set_aside is None else data.set_aside[clients],
-    )

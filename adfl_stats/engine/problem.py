@@ -252,11 +252,12 @@ class Problem:
         finite = np.ones(self.M, dtype=bool)
 
         def part(at: slice) -> Array:
-            shares, pooled = np.zeros(self.M), np.zeros((self.glm.p, self.glm.p))
-            shares[at] = weights[at] * self.sizes[at] / self.n_clients
-            for clients, matrices in self.glm.curvature_bounds(theta):
+            shares, pooled = weights[at] * self.sizes[at] / self.n_clients, np.zeros((self.glm.p, self.glm.p))
+            # A view, so that what is written there is written to all of ours.
+            fine = finite[at]
+            for clients, matrices in self.glm.of(at).curvature_bounds(theta):
                 pooled += np.tensordot(shares[clients], matrices, 1)
-                finite[clients] = np.isfinite(matrices).all(axis=(1, 2))
+                fine[clients] = np.isfinite(matrices).all(axis=(1, 2))
             return pooled
 
         with np.errstate(over="ignore", invalid="ignore"):

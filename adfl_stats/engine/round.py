@@ -11,11 +11,12 @@ from scipy import sparse
 
 from adfl_stats import _kernels
 from adfl_stats._client_sets import abnormal_mask
-from adfl_stats._types import Array
+from adfl_stats._types import Array, Ints
 from adfl_stats.engine.attacks import Attack, Scene
 from adfl_stats.engine.following import Following
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.rules import MEAN, Rule
+from adfl_stats.engine.transport import Transport
 from adfl_stats.network.network import Network
 
 __all__ = ["Exchange", "Rounds", "Scheme", "Slope", "Update", "rounds_of"]
@@ -29,10 +30,12 @@ Rounds = Callable[[Array, float, int, Array, float], int]
 
 
 class Exchange:
-    """The messages that every client receives in a round, and their combination.
+    """The messages that every client of ours receives in a round, and their combination.
 
     Attributes
     ----------
+    here : bool
+        Whether all clients are ours.
     indptr, indices, weights : ndarray
         The pools, in CSR form: row m combines rows ``indices[indptr[m]:indptr[m + 1]]`` of `heard`. For
         every rule but the mean the first of them is the client's own.
@@ -40,6 +43,12 @@ class Exchange:
 
     def __init__(self, problem: Problem, rule: Rule = MEAN, attack: Attack | None = None) -> None:
         self.M, self.attack, self._rule, self._labels = problem.M, attack, rule, problem.labels
+        self.members, self.here = problem.members, problem.members.numbers is None
+        if attack is not None and not self.here:
+            raise ValueError(
+                f"attack={type(attack).__name__} needs the messages of all clients in one place; run it without a "
+                "transport"
+            )
         self._rng = np.random.default_rng(getattr(attack, "seed", 0))
         self.follow(problem.network if problem.schedule is None else problem.schedule.at(0).network)
 
@@ -47,10 +56,18 @@ class Exchange:
         """Take over the edges and weights of a network."""
         rule, attack = self._rule, self.attack
         W = network.W if rule.name == "mean" else _with_own_first(network.W)
+        self._listened: Callable[[Array], Array] | None = None
+        senders = np.arange(W.shape[0])
+        if (own := self.members.numbers) is not None:
+            halo = self.members.transport.halo(W.indptr, W.indices)
+            self._listened = self.members.transport.listen(halo)
+            # Rows of ours come first, then those of the halo.
+            senders[np.concatenate([own, halo])] = np.arange(len(own) + len(halo))
+            W = _rows(W, own)
         self.indptr, indices = (np.ascontiguousarray(part, dtype=np.int64) for part in (W.indptr, W.indices))
         self.weights = np.ascontiguousarray(W.data, dtype=np.float64)
         bad = None if rule.bad is None else rule.bad[indices].astype(np.uint8)
-        self._W = W
+        self._W, indices = W, senders[indices]
         if attack is not None:
             honest = ~abnormal_mask(attack.clients, self._labels, "clients")
             receiver = np.repeat(np.arange(self.M), np.diff(self.indptr))
@@ -64,7 +81,9 @@ class Exchange:
         self.mixing = _kernels.Mixing(self.indptr, indices, self.weights, rule.code, rule.count, rule.value, bad)
 
     def heard(self, sent: Array) -> Array:
-        """Return the rows that `indices` refers to: what the clients send (M, P), then the false messages."""
+        """Return the rows that `indices` refers to: what ours send (M, P), then the halo's, or the false messages."""
+        if self._listened is not None:
+            return np.concatenate([sent, self._listened(sent)])
         if self.attack is None:
             return sent
         scene = Scene(sent, self._sources, self._victims, self._W, self._honest, self._rng)
@@ -116,13 +135,14 @@ def rounds_of(
 def _rounds(scheme: Scheme, problem: Problem, exchange: Exchange, factors: Array, metric: Array | None) -> Rounds:
     """Return the kernel's own loop where it has one, else one in Python; the exchange and the factors may change."""
     if scheme.update is None and exchange.attack is None and problem.has_curvature:
-        return partial(_kernel_rounds, exchange, problem.glm.loss(metric), factors, problem.threads)
+        kernel = _kernel_rounds if exchange.here else _halo_rounds
+        return partial(kernel, exchange, problem.glm.loss(metric), factors, problem.threads)
     gradients = _gradients(problem, metric)
 
     def slope(theta: Array) -> Array:
         return np.asarray(factors[:, None] * gradients(theta))
 
-    return partial(_python_rounds, (scheme.update or _descend)(exchange, slope))
+    return partial(_python_rounds, (scheme.update or _descend)(exchange, slope), problem.transport)
 
 
 def _gradients(problem: Problem, metric: Array | None) -> Callable[[Array], Array]:
@@ -166,16 +186,49 @@ def _kernel_rounds(
     )
 
 
-def _python_rounds(update: Update, theta: Array, step: float, rounds: int, moved: Array, limit: float) -> int:
+def _halo_rounds(
+    exchange: Exchange,
+    loss: _kernels.Loss,
+    factors: Array,
+    threads: int,
+    theta: Array,
+    step: float,
+    rounds: int,
+    moved: Array,
+    limit: float,
+) -> int:
+    """Do the kernel's rounds for the clients that are ours; to the bit those of all clients in one place."""
+    steps, after, far = np.ascontiguousarray((step * factors)[:, None]), np.empty_like(theta), np.empty(1)
+    for t in range(rounds):
+        heard = np.ascontiguousarray(exchange.heard(theta))
+        _kernels.halo_round(exchange.mixing, loss, heard[:, None, :], steps, after[:, None, :], far, threads)
+        theta[:] = after
+        moved[t] = exchange.members.transport.largest(far)
+        if not (np.isfinite(moved[t]) and moved[t] <= limit):
+            return t + 1
+    return rounds
+
+
+def _python_rounds(
+    update: Update, transport: Transport, theta: Array, step: float, rounds: int, moved: Array, limit: float
+) -> int:
     for t in range(rounds):
         # A run that diverges ends with a move that is not finite, which the caller checks.
         with np.errstate(over="ignore", invalid="ignore"):
             after = update(theta, step)
-            moved[t] = np.sqrt(((after - theta) ** 2).sum(axis=1)).max()
+            moved[t] = transport.largest(np.sqrt(((after - theta) ** 2).sum(axis=1)))
         theta[:] = after
         if not (np.isfinite(moved[t]) and moved[t] <= limit):
             return t + 1
     return rounds
+
+
+def _rows(W: sparse.csr_array, own: Ints) -> sparse.csr_array:
+    """Return some rows of W, each with its entries in the order that they have."""
+    sizes = np.diff(W.indptr)[own]
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    at = np.repeat(W.indptr[own] - indptr[:-1], sizes) + np.arange(indptr[-1])
+    return sparse.csr_array((W.data[at], W.indices[at], indptr), shape=(len(own), W.shape[1]))
 
 
 def _with_own_first(W: sparse.csr_array) -> sparse.csr_array:

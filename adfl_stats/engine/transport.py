@@ -31,6 +31,12 @@ class Transport(Protocol):
     def halo(self, indptr: Ints, indices: Ints) -> Ints:
         """Return the clients elsewhere whom ours hear, of the network's rows (CSR)."""
 
+    def listen(self, halo: Ints) -> Callable[[Array], Array]:
+        """Return how the rows (h, ...) of the clients `halo` arrive in a round, from our own rows (m, ...).
+
+        All places call `listen` together, and what it returns together in every round.
+        """
+
     def batches(self) -> list[slice]:
         """Return the batches of our rows that `total` asks for."""
 
@@ -61,6 +67,10 @@ class Local:
     def halo(self, indptr: Ints, indices: Ints) -> Ints:
         """Return none."""
         return halo_of(self.clients(len(indptr) - 1), indptr, indices)
+
+    def listen(self, halo: Ints) -> Callable[[Array], Array]:
+        """Return no rows: nobody is elsewhere."""
+        return lambda own: own[:0]
 
     def batches(self) -> list[slice]:
         """Return the only one."""

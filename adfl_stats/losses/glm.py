@@ -12,7 +12,7 @@ import pandas as pd
 from adfl_stats import _kernels
 from adfl_stats._properties import once
 from adfl_stats._types import Array, Mask
-from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, batches, row_blocks, row_clients
+from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, batches, of_clients, row_blocks, row_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import column_sizes, linear_predictors, weighted_curvature
 from adfl_stats.losses.evaluation import (
@@ -74,6 +74,17 @@ class GLM:
         self.M, self.p = data.n_clients, data.X.shape[1]
         self.P = self.p * family.outputs
         self._plain: _kernels.Loss | None = None
+        self._batches: dict[tuple[int, int], GLM] = {}
+
+    def of(self, clients: slice) -> GLM:
+        """Return the losses of some consecutive clients: sums over them are the same to the bit in any place."""
+        low, high, _ = clients.indices(self.M)
+        if (low, high) == (0, self.M):
+            return self
+        key = low, high
+        if key not in self._batches:
+            self._batches[key] = GLM(of_clients(self.data, slice(low, high)), self.family, self.penalty)
+        return self._batches[key]
 
     @property
     def labels(self) -> pd.Index:

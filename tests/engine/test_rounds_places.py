@@ -1,0 +1,86 @@
+"""Rounds over the network where each place holds some of the clients: the same bits as in one place."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from places import Batches, batches_of, in_places, some_clients
+
+import adfl_stats as ad
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.rounds import Plan
+from adfl_stats.engine.transport import LOCAL
+from adfl_stats.losses.families import Family
+from adfl_stats.losses.glm import GLM
+
+M, P = 13, 3
+BOUNDS = (0, 5, 6, M)
+BATCHES = batches_of(BOUNDS)
+CIRCLE = ad.networks.directed_circle(M, 4)
+SOCIAL = ad.networks.erdos_renyi(M, 0.6, seed=3)
+PLAN = Plan(step=0.2, rounds=25)
+
+
+def drawn(family):
+    sim = ad.simulate.glm_design(family, M=M, n=(20, 60), p=P, seed=4)
+    return ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+
+
+def run(data, family, network, method, plan, transport=LOCAL):
+    glm = GLM(data, Family(family), total=transport.total, gather=transport.gather)
+    return method.estimate(Problem(glm, network, "client", transport=transport), plan).runs[-1]
+
+
+def in_all_places(data, family, network, method, plan):
+    return in_places(BOUNDS, lambda k, at: run(some_clients(data, BATCHES[k]), family, network, method, plan, at))
+
+
+METHODS = {
+    "DFL": (ad.DFL(), CIRCLE),
+    "DFL, unequal degrees": (ad.DFL(), SOCIAL),
+    "median": (ad.Bridge("median"), SOCIAL),
+    "trimmed": (ad.Bridge("trimmed", b=1), SOCIAL),
+    "geometric median": (ad.GeometricMedian(), SOCIAL),
+    "tracking": (ad.GradientTracking(), SOCIAL.metropolis()),
+    "EXTRA": (ad.Extra(), SOCIAL.metropolis()),
+    "UBAR": (ad.UBAR(), SOCIAL),
+    "IOS": (ad.IOS(b=1), SOCIAL.metropolis()),
+    "schedule": (ad.DFL(), ad.networks.schedule([CIRCLE, SOCIAL], every=4)),
+    "dropout": (ad.DFL(), ad.networks.dropout(CIRCLE, 0.3, seed=1)),
+    "local": (ad.Local(), CIRCLE),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_places_do_the_same_rounds_to_the_bit(name, family):
+    data, (method, network) = drawn(family), METHODS[name]
+    whole = run(data, family, network, method, PLAN)
+    places = in_all_places(data, family, network, method, PLAN)
+    assert_array_equal(np.concatenate([one.theta for one in places]), whole.theta)
+    for one in places:
+        assert [line["moved"] for line in one.trace] == [line["moved"] for line in whole.trace]
+        assert one.rounds == whole.rounds
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_places_choose_steps_and_stop_as_one_place_does(family):
+    """Sums are taken by the same batches in places and in one place, so that both stop in the same round."""
+    data, plan = drawn(family), Plan()
+    whole = run(data, family, CIRCLE, ad.DFL(), plan, Batches(BOUNDS))
+    places = in_all_places(data, family, CIRCLE, ad.DFL(), plan)
+    for one in places:
+        assert (one.step, one.rounds, one.trace) == (whole.step, whole.rounds, whole.trace)
+    assert_array_equal(np.concatenate([one.theta for one in places]), whole.theta)
+    assert_allclose(whole.theta, run(data, family, CIRCLE, ad.DFL(), plan).theta, rtol=1e-6, atol=1e-9)
+
+
+def test_a_run_that_diverges_ends_in_all_places():
+    data, plan = drawn("gaussian"), Plan(step=50.0, rounds=40)
+    with pytest.raises(ad.DivergenceError, match="diverged in round"):
+        in_all_places(data, "gaussian", CIRCLE, ad.DFL(), plan)
+
+
+def test_attacks_are_refused():
+    plan = Plan(step=0.1, rounds=2, attack=ad.attacks.SignFlip([0]))
+    with pytest.raises(ValueError, match="attack=SignFlip needs the messages of all clients"):
+        in_all_places(drawn("gaussian"), "gaussian", CIRCLE, ad.DFL(), plan)
