@@ -6,6 +6,7 @@ import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -356,6 +357,29 @@ class Study:
         (True, [False, True])
         """
         return table_of(self._rows(), self.factors)
+
+    def report(self, path: str | PathLike[str], *, title: str | None = None) -> Path:
+        """Write the study as one HTML page that loads nothing, from the data sets that are done.
+
+        It has the efficiency of each method, its mean squared error by share for every setting, the table of
+        `to_frame` to sort and search, fitted slopes and the specification.
+
+        Parameters
+        ----------
+        path : str or path
+            The file; its name ends in .html.
+        title : str, optional
+            The heading.
+
+        Returns
+        -------
+        Path
+            Where the page is.
+        """
+        from adfl_stats.report.pages.page import write
+        from adfl_stats.report.pages.study_page import study_page
+
+        return write(path, lambda: study_page(self, title))
 
     def slopes(self, by: str = "N", value: str = "mse") -> pd.DataFrame:
         """Fit the rate at which a quantity changes with N or the share, on log scales.

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -306,6 +307,50 @@ def test_only_some_of_many_clients_and_edges_are_shown_and_the_page_says_so(tmp_
         .read_text()
     )
     assert "of which a random 8,000 are drawn" in text
+
+
+def test_page_of_a_study(tmp_path):
+    sizes = {"M": 20, "n": 40, "p": 2}
+    networks = {HOSTILE: ad.networks.directed_circle(20, 5), "complete": ad.networks.complete(20)}
+    study = ad.Study(["DFL", ad.Bridge("median")], networks, corruptions=["BF", "OOD"], shares=[0, 0.1, 0.2], sizes=sizes,
+                     replicates=2, inference=False)  # fmt: skip
+    with pytest.raises(ValueError, match="no results yet"):
+        study.report(tmp_path / "study.html")
+    assert not (tmp_path / "study.html").exists()
+    page = checked(study.run().report(tmp_path / "study.html"))
+    assert [text for _, text in page.all("h2")] == [
+        "Summary",
+        "Errors by setting",
+        "All settings",
+        "Slopes",
+        "Specification",
+    ]
+    table = study.to_frame()
+    lines = rows(page, "setting-table")
+    heads = [word for word in lines[0] if word]
+    assert [line[0] for line in lines[1:]] == table["method"].tolist()
+    shown = [float(line[heads.index("efficiency")]) for line in lines[1:]]
+    np.testing.assert_allclose(shown, table["efficiency"], rtol=5e-3)
+    # A picture for each network and corruption, a point for each share and method.
+    tips = [found["data-t"] for _, found, _ in page.elements if "data-t" in found]
+    assert len(tips) == 2 * 2 * 3 * 2
+    first = table.iloc[0]
+    assert f"{first['method']}, share 0: MSE {first['mse']:.4g} (se {first['mse_se']:.4g})" in tips[0]
+    one = ad.Study(["DFL"], shares=[0.2], sizes=sizes, replicates=2, inference=False).run()
+    assert "Slopes" not in [text for _, text in checked(one.report(tmp_path / "one.html")).all("h2")]
+
+
+@pytest.mark.filterwarnings("ignore::adfl_stats.errors.AdflWarning")
+def test_code_of_the_documentation_runs(tmp_path, monkeypatch):
+    text = Path(__file__).parents[2].joinpath("docs", "reports.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for block in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(block, {})
+    written = sorted(path.name for path in tmp_path.iterdir())
+    assert written == ["advice.html", "fit.html", "more.html", "network.html", "rates.html", "study.html"]
+    page = checked(tmp_path / "fit.html")
+    assert page.all("h1")[0][1] == "readmitted: aDFL"
+    assert checked(tmp_path / "more.html").all("h1")[0][1] == "Readmissions"
 
 
 @pytest.mark.parametrize(

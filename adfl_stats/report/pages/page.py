@@ -11,6 +11,7 @@ from importlib import resources
 from os import PathLike
 from pathlib import Path
 
+from adfl_stats._files import replacing
 from adfl_stats.report.pages.markup import Html, joined, tag
 
 __all__ = ["Section", "page", "write"]
@@ -101,7 +102,9 @@ def write(path: str | PathLike[str], make: Callable[[], Html]) -> Path:
         raise ValueError(f"path is {str(path)!r}; a report is a page: give a name that ends in .html")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path is {str(path)!r}, but there is no folder {str(target.parent)!r}; make it first")
-    target.write_text(make(), encoding="utf-8")
+    text = make().encode()
+    with replacing(target) as file:
+        file.write(text)
     return target
 
 
