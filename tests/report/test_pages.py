@@ -312,8 +312,10 @@ def test_only_some_of_many_clients_and_edges_are_shown_and_the_page_says_so(tmp_
 def test_page_of_a_study(tmp_path):
     sizes = {"M": 20, "n": 40, "p": 2}
     networks = {HOSTILE: ad.networks.directed_circle(20, 5), "complete": ad.networks.complete(20)}
-    study = ad.Study(["DFL", ad.Bridge("median")], networks, corruptions=["BF", "OOD"], shares=[0, 0.1, 0.2], sizes=sizes,
-                     replicates=2, inference=False)  # fmt: skip
+    methods, shares = ["DFL", ad.Bridge("median")], [0, 0.1, 0.2]
+    study = ad.Study(
+        methods, networks, corruptions=["BF", "OOD"], shares=shares, sizes=sizes, replicates=2, inference=False
+    )
     with pytest.raises(ValueError, match="no results yet"):
         study.report(tmp_path / "study.html")
     assert not (tmp_path / "study.html").exists()
