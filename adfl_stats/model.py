@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import cached_property, partial
 
 from numpy.typing import ArrayLike
@@ -14,6 +15,7 @@ from adfl_stats.data.client_data import ClientData, table_data
 from adfl_stats.data.formula import callers_names
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.numerical_error import NumericalError
+from adfl_stats.engine.overdispersion import estimated_alpha
 from adfl_stats.engine.overflow import overflowing_clients
 from adfl_stats.engine.problem import OVERFLOW_ADVICE, Problem, overflow_error
 from adfl_stats.engine.rounds import Plan, Run
@@ -96,11 +98,20 @@ class DecentralizedGLM:
             found = design_checks.survey(self.data)
             design_checks.check_design(self.data, found.gram)
             self.family = with_constants(self.family, self.data)
+            self._constants = self._estimate_alpha(found.extremes.vast)
             design_checks.warn_of_clients(self.data, self.family, found.extremes)
             self._said = design_checks.warn_of_copies(self.data, found.hashes)
         self.penalty = self._penalty(penalty)
         self._extremes = found.extremes
         self._said += self._warn_of_network()
+
+    def _estimate_alpha(self, vast: Mask) -> dict[str, str]:
+        """Estimate the negative binomial's alpha where it was not given; return what the summary says."""
+        if self.family.name != "negativebinomial" or self.family.par:
+            return {}
+        estimate = estimated_alpha(self.data, self.family, self.network, vast, default_threads())
+        self.family = replace(self.family, par=estimate.alpha)
+        return {"alpha": estimate.in_words()}
 
     def _penalty(self, penalty: Ridge | None) -> Ridge | None:
         """Return the penalty with one number for each coefficient; none where all are zero."""
@@ -351,6 +362,7 @@ class DecentralizedGLM:
             outcome = checked_outcome(method, problem, method.estimate(problem, plan))
             params, trusted = outcome.theta.mean(axis=0), trusted_by(outcome.steps.weights)
             said = said + design_checks.warn_of_domain(data, self.family, params, trusted)
+            outcome.details.update(self._constants)
             record = fit_record(self, problem, method, outcome, plan, said)
             if plan.rounds is None and outcome.smooth and record.error.total > plan.tolerance:
                 _warn_of_error(record.error, plan, outcome.runs[-1])
@@ -375,8 +387,9 @@ class DecentralizedGLM:
     def __repr__(self) -> str:
         what = self.formula or f"{self.data.y_name} on {len(self.data.names)} columns"
         edges = f"{self.network.n_edges} edges" if isinstance(self.network, Network) else "edges that change"
+        alpha = f", alpha={self.family.par:.4g}" if self.family.name == "negativebinomial" else ""
         return (
-            f"DecentralizedGLM({what}, {self.family.label} ({self.family.link}), {self.data.n_clients} clients, "
+            f"DecentralizedGLM({what}, {self.family.label} ({self.family.link}){alpha}, {self.data.n_clients} clients, "
             f"{edges}, N={self.data.n_rows})"
         )
 

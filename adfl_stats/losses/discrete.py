@@ -204,7 +204,7 @@ class Multinomial(Family):
 
 @composed("negativebinomial", log=4)
 class NegativeBinomial(Family):
-    """Counts with variance mu + alpha mu^2, alpha given."""
+    """Counts with variance mu + alpha mu^2, alpha given or estimated before the fit."""
 
     @property
     def observed_curvature(self) -> bool:

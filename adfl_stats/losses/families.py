@@ -38,7 +38,7 @@ def family(
     link : str or statsmodels link instance, optional
         The first of these links, if not given.
     alpha : float, optional
-        The negative binomial's: variance mu + alpha mu^2; one, if not given.
+        The negative binomial's: variance mu + alpha mu^2. If not given it is estimated from the data before a fit.
     var_power : float, optional
         Tweedie's p, between 1 and 2: variance mu^p; needed for "tweedie".
 
@@ -77,7 +77,7 @@ def family(
         return Family(plain, tuning=Huber().c, link=chosen)
     if plain == "tweedie":
         return Family(plain, _power(var_power), link=chosen)
-    return Family(plain, _alpha(1.0 if alpha is None else alpha) if plain == "negativebinomial" else 0.0, link=chosen)
+    return Family(plain, 0.0 if alpha is None else _alpha(alpha), link=chosen)
 
 
 def resolve_family(given: FamilyLike, classes: int = 0) -> Family:
@@ -86,8 +86,8 @@ def resolve_family(given: FamilyLike, classes: int = 0) -> Family:
     Parameters
     ----------
     given : str, statsmodels family instance, Huber, statsmodels HuberT or Family
-        Strings are the names in `FAMILY_NAMES`, with the usual link; ``"negativebinomial"`` by name has alpha = 1, as
-        in statsmodels. Huber's loss without a scale has par = 0, to be filled in.
+        Strings are the names in `FAMILY_NAMES`, with the usual link; ``"negativebinomial"`` without
+        alpha and Huber's loss without a scale have par = 0, to be filled in.
     classes : int
         Number of classes of y; used by the multinomial.
     """

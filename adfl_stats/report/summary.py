@@ -26,6 +26,8 @@ __all__ = ["response_name", "rounds_needed", "summarize", "summary_notes"]
 MOST_SUSPICIOUS = 5
 # Width of the column that says which spread was allowed for.
 SPREAD = 38
+# Names that would not fit the header.
+_SHORT = {"negativebinomial": "neg. binomial"}
 
 
 def summarize(res: Results, alpha: float = 0.05) -> TextSummary:
@@ -40,7 +42,7 @@ def _header(res: Results) -> SimpleTable:
     left = [
         ("Dep. variable:", shortened([response_name(res)], 19)[0]),
         ("Method:", fit.method),
-        ("Family (link):", f"{fit.family.label} ({fit.family.link})"),
+        ("Family (link):", f"{_SHORT.get(fit.family.label, fit.family.label)} ({fit.family.link})"),
         ("Start:", str(fit.details.get("start", ""))),
         ("Step:", f"{fit.step:.3g}"),
         ("Passes to limit:" if fit.solver == "limit" else "Rounds (total):", f"{fit.rounds} ({fit.total_rounds})"),
@@ -57,7 +59,9 @@ def _header(res: Results) -> SimpleTable:
         ("rho (Condition 5):", network["rho"]),
         ("Effective clients:", f"{res.effective_clients:.1f}"),
         ("Log-likelihood:", f"{res.llf:.6g}"),
-        ("Scale:", f"{res.scale:.5g}"),
+        ("alpha:", f"{fit.family.par:.4g}")
+        if fit.family.name == "negativebinomial"
+        else ("Scale:", f"{res.scale:.5g}"),
     ]
     table = pairs(left, "Decentralised GLM Results", [17, 19])
     # Side by side, so that both columns of names are names in HTML and LaTeX too.
@@ -151,6 +155,8 @@ def summary_notes(res: Results) -> list[str]:
             f"Huber's loss, linear beyond k = {fit.family.par:.5g}: c = {fit.family.tuning:g} times sigma = "
             f"{fit.family.par / fit.family.tuning:.5g}, a robust scale of the residuals from before the fit."
         )
+    if "alpha" in fit.details:
+        notes.append(f"{fit.details['alpha']}.")
     if fit.solver == "limit":
         notes.append(
             "The limit of the rounds was solved for directly; the network itself would need "
