@@ -56,6 +56,7 @@ from adfl_stats.network import generators as networks
 from adfl_stats.network.network import Network
 from adfl_stats.objective_model import DecentralizedModel
 from adfl_stats.report import plots
+from adfl_stats.report.efficiency import efficiency_report
 from adfl_stats.report.starts import compare_starts
 from adfl_stats.simulate import study
 from adfl_stats.simulate.studies import Study
@@ -104,6 +105,7 @@ __all__ = [
     "attacks",
     "check_network",
     "compare_starts",
+    "efficiency_report",
     "family",
     "load",
     "mallows",

@@ -10,7 +10,7 @@ ROW = re.compile(r"^(\w+)((?: +-?\d+\.\d+){6})$", re.M)
 
 
 def test_readme_code_prints_the_readme_table(capsys, tmp_path, monkeypatch):
-    first, differ, from_disk, second, third = re.findall(r"```python\n(.*?)```", README, re.S)
+    first, differ, from_disk, second, third, studies = re.findall(r"```python\n(.*?)```", README, re.S)
     space = {}
     exec(first, space)
     shown = {name: values.split() for name, values in ROW.findall(README)}
@@ -51,3 +51,8 @@ def test_readme_code_prints_the_readme_table(capsys, tmp_path, monkeypatch):
         "oracle DFL",
     ]
     assert space["res"].method.details["attack"] == "SignFlip"
+    exec(studies, space)
+    assert space["study"].complete
+    assert "Efficiency against the oracle" in capsys.readouterr().out
+    efficiency = space["study"].to_frame().set_index(["corruption", "method"])["efficiency"]
+    assert efficiency["BF", "DFL"] < 0.1 < 0.8 < efficiency["BF", "fit"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from adfl_stats._arguments import whole_number
 from adfl_stats._threads import default_threads
 from adfl_stats.cli.outputs import output_file
+from adfl_stats.cli.study import run_or_resume
 from adfl_stats.simulate import study
 from adfl_stats.simulate.acceptance import COVERAGE, MOST_FLAGS, POWER, all_met, family_means, judged
 from adfl_stats.simulate.settings import Q
@@ -29,7 +30,9 @@ def add_efficiency(commands: Any) -> None:
     parser = commands.add_parser(
         "efficiency",
         help="simulate data sets with known truth and compare the default fit with the oracle",
-        epilog="Exit status: 0 if all bounds are met, or there are none (--small); 1 if not; 2 on bad input.",
+        epilog="Examples: adfl-stats efficiency --small; adfl-stats efficiency --family binomial --jobs 2 --out study. "
+        "Exit status: 0 if all bounds are met, or there are none (--small); 1 if not; 2 on bad input; 130 after "
+        "Ctrl-C.",
     )
     parser.add_argument("--family", default="gaussian", help="gaussian (default), binomial or poisson")
     parser.add_argument("--replicates", type=int, help=f"data sets a cell (default {REPLICATES})")
@@ -46,42 +49,47 @@ def add_efficiency(commands: Any) -> None:
     parser.add_argument(
         "--output", metavar="FILE", type=output_file, help="write the table, all digits and all methods (CSV)"
     )
+    parser.add_argument("--out", metavar="DIR", help="a folder for the data sets, from which the study is resumed")
     parser.set_defaults(run=_efficiency)
 
 
 def _efficiency(options: argparse.Namespace) -> int:
-    cells = study.grid(
+    usual = SMALL_REPLICATES if options.small else REPLICATES
+    whole_number(options.jobs, "jobs", 1)
+    planned = study.preset(
         options.family,
+        study.RIVALS if options.rivals else ("fit",),
         networks=options.networks or (SMALL_NETWORKS if options.small else study.NETWORKS),
         corruptions=options.corruptions,
         shares=options.shares,
         covariates=options.covariates,
         slope=options.slope,
+        replicates=usual if options.replicates is None else options.replicates,
+        seed=options.seed,
+        solver=options.solver,
         **(SMALL if options.small else {}),
     )
-    usual = SMALL_REPLICATES if options.small else REPLICATES
     began = time.perf_counter()
-    draws = study.run(
-        cells,
-        study.RIVALS if options.rivals else ("fit",),
-        replicates=usual if options.replicates is None else options.replicates,
-        jobs=options.jobs,
-        solver=options.solver,
-        seed=options.seed,
-        progress=sys.stderr.isatty(),
-    )
+    status = run_or_resume(planned, options.jobs, options.out)
+    if status:
+        return status
     seconds = time.perf_counter() - began
-    table = judged(study.efficiency(draws), bounds=not options.small)
+    table = judged(_with_family(planned.to_frame(), options), bounds=not options.small)
     print(_title(table), "", _fit_table(table), *_verdicts(table), sep="\n")
     if not options.small:
         print(*_inference(table), sep="\n")
     if options.rivals:
         print("", "log10 of the mean squared error of the normal clients' estimates", "", _rival_table(table), sep="\n")
         print(*_ranking(table), sep="\n")
-    print(f"\n{len(draws)} fits in {seconds:.0f} s.")
+    print(f"\n{planned.total * len(planned.methods)} fits in {seconds:.0f} s.")
     if options.output:
         table.to_csv(options.output, index=False)
     return 0 if all_met(table) else 1
+
+
+def _with_family(table: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
+    """Return the table of the study with family, slope and covariates, by which bounds are told apart."""
+    return table.rename(columns={"design": "covariates"}).assign(family=options.family, slope=options.slope)
 
 
 def _verdicts(table: pd.DataFrame) -> list[str]:
@@ -143,7 +151,7 @@ def _where(table: pd.DataFrame) -> pd.DataFrame:
 
 def _fit_table(table: pd.DataFrame) -> str:
     ours = table[table["method"] == "fit"]
-    shown = _where(ours).assign(**{"eff.": _digits(ours["efficiency"]), "+-": _digits(ours["se"])})
+    shown = _where(ours).assign(**{"eff.": _digits(ours["efficiency"]), "+-": _digits(ours["efficiency_se"])})
     if ours["wanted"].notna().any():
         shown["wanted"] = ours["wanted"].map(lambda bound: "" if np.isnan(bound) else f">= {bound:.2f}")
         shown["met"] = ours["met"].map({True: "met", False: "not met", None: ""})

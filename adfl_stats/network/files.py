@@ -58,9 +58,24 @@ def read(path: str | os.PathLike[str]) -> Content:
         ) from None
 
 
-def _edges(path: Path) -> Content:
+def _table(path: Path) -> pd.DataFrame:
+    """Return a table of edges whose names of clients are as they are written: 007 stays text, 7 is a number."""
     # Only an empty field is missing: "NA" and "None" may be names of clients.
-    table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+    ends = {"source": str, "target": str}
+    table = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=ends)
+    if not set(ends) <= set(table.columns):
+        return table
+    names = pd.concat([table["source"], table["target"]]).dropna()
+    numbers = pd.to_numeric(names, errors="coerce")
+    if names.size and numbers.notna().all() and (numbers % 1 == 0).all() and (numbers.abs() < 2**53).all():
+        whole = numbers.astype(np.int64)
+        if (whole.astype(str) == names).all() and not table[list(ends)].isna().any(axis=None):
+            return table.astype(dict.fromkeys(ends, np.int64))
+    return table
+
+
+def _edges(path: Path) -> Content:
+    table = _table(path)
     if not {"source", "target"} <= set(table.columns):
         raise ValueError(f"its columns are {listing(table.columns)}")
     return Content("edges", table, "weight" in table.columns)

@@ -150,7 +150,8 @@ class Network(NetworkMeasures):
         Parameters
         ----------
         path : str or path
-            ``.csv``: edges, with columns source, target and, if wanted, weight (see `from_edges`).
+            ``.csv``: edges, with columns source, target and, if wanted, weight (see `from_edges`); names of clients
+            stay as they are written, so that 007 is text, and numbers are whole.
             ``.npy``, ``.npz`` (NumPy's or scipy's), ``.mtx``: a matrix whose row m has what client m
             receives. ``.graphml``: a graph, with arrows to the receiver; needs networkx.
         weights : bool, optional

@@ -213,7 +213,8 @@ class Study:
         Returns
         -------
         dict
-            Methods, networks, ... (functions and arrays by their hash), and the version of the package.
+            Methods, networks, ... (functions and arrays by their hash), and the version of the package. The number of
+            replicates is not in it: more of them can be added to a folder.
         """
         return {
             "version": _version(),
@@ -223,17 +224,16 @@ class Study:
             "corruptions": described(self.corruptions),
             "shares": described(self.shares),
             "sizes": described(self.sizes),
-            "replicates": self.replicates,
             "seed": self.seed,
             "fit": described(self.fit),
             "inference": self.inference,
         }
 
     def __repr__(self) -> str:
-        many, sets = len(self.settings), len(self.settings) * self.replicates
+        many = len(self.settings)
         return (
             f"Study: {many} setting{'' if many == 1 else 's'} x {self.replicates} replicates x "
-            f"{len(self.methods)} methods ({len(self._done)} of {sets} data sets done)"
+            f"{len(self.methods)} methods ({self.done} of {self.total} data sets done)"
         )
 
     # ------------------------------------------------------------------ running
@@ -249,8 +249,8 @@ class Study:
             "dask" runs on a cluster.
         out : path, optional
             A folder. Each data set is written there when it ends, and is not computed again by a study with the
-            same specification; the folder of another study is refused. At the end it has the tables draws.csv and
-            table.csv.
+            same specification, or with more replicates; the folder of another study is refused. At the end it has
+            the tables draws.csv and table.csv.
         progress : bool
             Show a progress bar with the time left (tqdm).
 
@@ -300,9 +300,19 @@ class Study:
         return [(setting.key, k) for setting in self.settings for k in range(self.replicates)]
 
     @property
+    def done(self) -> int:
+        """How many data sets are done."""
+        return len(self._done)
+
+    @property
+    def total(self) -> int:
+        """How many data sets the study has."""
+        return len(self.settings) * self.replicates
+
+    @property
     def complete(self) -> bool:
         """Whether all data sets are done."""
-        return len(self._done) == len(self._tasks)
+        return self.done == self.total
 
     # ------------------------------------------------------------------ results
 

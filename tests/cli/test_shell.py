@@ -98,7 +98,8 @@ def test_interruption_is_one_line_and_130():
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert told.returncode == 130
-    assert told.stderr.splitlines() == ["adfl-stats: interrupted"]
+    (line,) = told.stderr.splitlines()
+    assert line.startswith("adfl-stats: interrupted")
 
 
 def test_module_runs_as_a_program():

@@ -15,6 +15,7 @@ from adfl_stats.cli import main as cli
 from adfl_stats.simulate import study
 from adfl_stats.simulate.acceptance import judged
 from adfl_stats.simulate.contenders import network_by_name
+from adfl_stats.simulate.settings import Setting
 
 SIZES = {"M": 30, "n": 60, "p": 5}
 REPLICATES = 24
@@ -261,12 +262,23 @@ def test_many_shifted_clients_have_a_bound_of_their_own():
     assert counts["met"].tolist() == [True]
 
 
-def draws_of(family, errors):
-    """Draws of one cell per squared error of the fit, the oracle's being one."""
-    cells = study.grid(family, networks=["circle-5"], shares=[0.2], covariates=["homogeneous"])
-    rest = {"replicate": 0, "method": "fit", "oracle_mse": 1.0, "coverage": 0.95, "flags": 1, "fdr": 0.0}
-    rest |= {"power": 1.0, "converged": True}
-    return pd.DataFrame([vars(cell) | rest | {"mse": mse} for cell, mse in zip(cells, errors, strict=True)])
+@pytest.fixture
+def pretend(monkeypatch):
+    """Let `efficiency` find errors of our choice instead of fits."""
+
+    def found(errors, **columns):
+        def rows(self, *ignored):
+            rest = {"replicate": 0, "method": "fit", "oracle_mse": 1.0, "coverage": 0.95, "flags": 1, "fdr": 0.0}
+            rest |= {"power": 1.0, "converged": True, "mse": next(left)}
+            return [{**self.factors, **rest, **{name: next(values) for name, values in more.items()}}]
+
+        left, more = iter(errors), {name: iter(values) for name, values in columns.items()}
+        monkeypatch.setattr(Setting, "rows", rows)
+
+    return found
+
+
+ONE_NETWORK = ["--networks", "circle-5", "--covariates", "homogeneous", "--replicates", "1", "--jobs", "1"]
 
 
 @pytest.mark.parametrize(
@@ -280,9 +292,9 @@ def draws_of(family, errors):
         ("poisson", [1.0, 1.0, 1.2], 1, r"0.944, wanted >= 0.97: not met"),
     ],
 )
-def test_status_tells_whether_bounds_are_met(monkeypatch, capsys, family, errors, status, words):
-    monkeypatch.setattr(study, "run", lambda *cells, **options: draws_of(family, errors))
-    assert cli.main(["efficiency", "--family", family]) == status
+def test_status_tells_whether_bounds_are_met(pretend, capsys, family, errors, status, words):
+    pretend(errors)
+    assert cli.main(["efficiency", "--family", family, "--shares", "0.2", *ONE_NETWORK]) == status
     text = capsys.readouterr().out
     assert re.search(words, text)
     assert max(map(len, text.splitlines())) <= 100
@@ -290,10 +302,9 @@ def test_status_tells_whether_bounds_are_met(monkeypatch, capsys, family, errors
     assert "False discoveries at most 0.1 plus two standard errors in 3, power at least 0.98 in 3 of 3 cells." in text
 
 
-def test_flags_without_cause_are_counted(monkeypatch, capsys):
-    clean = draws_of("gaussian", [1.0, 1.0, 1.0]).assign(share=0.0, corruption="none", flags=[0, 1, 0])
-    monkeypatch.setattr(study, "run", lambda *cells, **options: clean)
-    assert cli.main(["efficiency"]) == 0
+def test_flags_without_cause_are_counted(pretend, capsys):
+    pretend([1.0, 1.0, 1.0], flags=[0, 1, 0])
+    assert cli.main(["efficiency", "--shares", "0", *ONE_NETWORK, "--replicates", "3"]) == 0
     assert "A flag in 33.3% of 3 data sets without abnormal clients; at most 15% wanted." in capsys.readouterr().out
 
 
@@ -314,8 +325,9 @@ def test_command_line(tmp_path, capsys):
 
     table = pd.read_csv(path, keep_default_na=False, na_values=[""])
     assert table["method"].tolist() == list(study.RIVALS) * 2
-    cells = small(corruptions=["BF"], shares=[0.0, 0.2], covariates=["heterogeneous"])
-    direct = study.efficiency(study.run(cells, study.RIVALS, replicates=2, solver="limit", seed=3))
+    sizes = {**SIZES, "corruptions": ["BF"], "shares": [0.0, 0.2], "covariates": ["heterogeneous"]}
+    chosen = study.preset(methods=study.RIVALS, networks=["circle-5"], **sizes, replicates=2, solver="limit", seed=3)
+    direct = chosen.run().to_frame()
     assert_allclose(table["efficiency"], direct["efficiency"], rtol=1e-12)
     shown = next(line for line in text.splitlines() if " BF " in line).split()
     assert float(shown[4]) == round(float(direct.loc[direct["corruption"] == "BF", "efficiency"].iloc[0]), 3)

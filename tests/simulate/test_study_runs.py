@@ -152,6 +152,14 @@ def test_a_spoilt_file_is_computed_again(tmp_path):
     assert_frame_equal(table, again.to_frame(), check_exact=True)
 
 
+def test_replicates_are_added_to_a_folder(tmp_path):
+    small(replicates=2).run(out=tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*/*.json")}
+    more = small(replicates=3).run(out=tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert_frame_equal(numbers(more), numbers(small(replicates=3).run()), check_exact=True)
+
+
 @pytest.mark.parametrize(
     ("other", "words"),
     [

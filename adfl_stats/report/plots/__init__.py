@@ -5,16 +5,19 @@ from adfl_stats.report.plots.convergence_plots import lambda_path, rates, trace
 from adfl_stats.report.plots.error_plots import convergence
 from adfl_stats.report.plots.method_plots import coefficients
 from adfl_stats.report.plots.network_plots import network, spectrum
+from adfl_stats.report.plots.study_plots import efficiency_map, study_curves
 
 __all__ = [
     "clients",
     "coefficients",
     "convergence",
+    "efficiency_map",
     "heterogeneity",
     "lambda_path",
     "network",
     "rates",
     "screening",
     "spectrum",
+    "study_curves",
     "trace",
 ]
