@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 __all__ = ["add_completion"]
@@ -13,8 +14,8 @@ EXAMPLES = """examples:
   adfl-stats completion fish > ~/.config/fish/completions/adfl-stats.fish"""
 
 
-def add_completion(commands: Any, parser: argparse.ArgumentParser) -> None:
-    """Add the subcommand to the subparsers of the command line; `parser` is the whole of it."""
+def add_completion(commands: Any) -> None:
+    """Add the subcommand to the subparsers of the command line."""
     completion = commands.add_parser(
         "completion",
         help="print a script for the completion of commands and options in a shell",
@@ -22,19 +23,16 @@ def add_completion(commands: Any, parser: argparse.ArgumentParser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
-    completion.set_defaults(run=lambda options: print(_SCRIPTS[options.shell](_words(parser))))
+    completion.set_defaults(run=lambda options: print(_SCRIPTS[options.shell](_words(commands.choices))))
 
 
-def _words(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
-    """Return the options, and the choices of arguments, of each command."""
-    commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+def _words(commands: dict[str, argparse.ArgumentParser]) -> dict[str, list[str]]:
+    """Return the options of each command, and the words that its arguments may be, as its usage has them."""
     found = {}
-    for name, sub in commands.choices.items():
-        words = [flag for action in sub._actions for flag in action.option_strings if flag.startswith("--")]
-        words += [
-            str(choice) for action in sub._actions if not action.option_strings for choice in action.choices or ()
-        ]
-        found[name] = words
+    for name, parser in commands.items():
+        usage = parser.format_usage()
+        choices = [word for group in re.findall(r"\{([^}]*)\}", usage) for word in group.split(",")]
+        found[name] = list(dict.fromkeys(["--help", *re.findall(r"--[a-z][a-z-]*", usage), *map(str.strip, choices)]))
     return found
 
 

@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     add_efficiency(commands)
     add_reproduce(commands)
     add_report(commands)
-    add_completion(commands, parser)
+    add_completion(commands)
     return parser
 
 

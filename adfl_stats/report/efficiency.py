@@ -98,8 +98,8 @@ def _with_error(value: float, se: float, digits: int) -> str:
     """Return a number with its standard error in units of the last digit, as in 0.951(12)."""
     if not np.isfinite(value):
         return "-"
-    if abs(value) >= 10.0 or (value and abs(value) < 10.0**-digits):
-        return f"{value:.2e}"
+    if abs(value) >= 1e4 or (digits > 3 and 0 < abs(value) < 10.0**-digits):
+        return f"{value:.1e}"
     text = f"{value:.{digits}f}"
     return f"{text}({round(se * 10**digits)})" if np.isfinite(se) else text
 

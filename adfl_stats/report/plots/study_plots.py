@@ -152,6 +152,17 @@ def _curve(ax: Axes, x: pd.Series, y: pd.Series, se: pd.Series, positive: bool, 
     ax.fill_between(at, low, high, color=look["color"], alpha=0.14, lw=0)
 
 
+def _with_clean(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the settings of each corruption, those without abnormal clients among them."""
+    kinds = [kind for kind in table["corruption"].unique() if kind != "none"]
+    clean = table["corruption"] == "none"
+    if not kinds or not clean.any():
+        return table
+    parts = [table[~clean], *(table[clean].assign(corruption=kind) for kind in kinds)]
+    # Stable: settings stay in the order of the study.
+    return pd.concat(parts).sort_index(kind="stable")
+
+
 def efficiency_map(
     study: Study | pd.DataFrame, method: str = "fit", value: str = "efficiency", ax: Axes | None = None
 ) -> Axes:
@@ -185,7 +196,7 @@ def efficiency_map(
     one_of(method, "method", list(table["method"].unique()))
     one_of(value, "value", [name for name in table if f"{name}_se" in table])
     factors = [name for name in table.columns[: list(table.columns).index("method")] if name != "share"]
-    part = table[table["method"] == method]
+    part = _with_clean(table[table["method"] == method])
     varied = [name for name in factors if part[name].nunique() > 1]
     rows = part[varied].astype(str).agg(", ".join, axis=1) if varied else pd.Series("all", index=part.index)
     grid = part.assign(row=rows).pivot(index="row", columns="share", values=value).reindex(rows.unique())
