@@ -200,6 +200,7 @@ class DecentralizedGLM:
         offset: str | ArrayLike | None = None,
         exposure: str | ArrayLike | None = None,
         weights: str | ArrayLike | None = None,
+        freq_weights: str | ArrayLike | None = None,
         missing: str = "raise",
     ) -> DecentralizedGLM:
         """Build data and model from a frame and a formula.
@@ -223,7 +224,7 @@ class DecentralizedGLM:
             As in `DecentralizedGLM`.
         penalty : Ridge, optional
             As in `DecentralizedGLM`.
-        offset, exposure, weights : str or array (N,), optional
+        offset, exposure, weights, freq_weights : str or array (N,), optional
             Columns of the frame, or one value a row, as in `ClientData.from_frame`.
         missing : {"raise", "drop"}
             What to do with rows that have missing values, as in `ClientData.from_frame`.
@@ -253,7 +254,9 @@ class DecentralizedGLM:
             lacking = "client" if client is None else "network"
             raise TypeError(f"from_formula lacks {lacking}; call from_formula(formula, frame, client, network)")
         rows = frame if data is None else data
-        roles = {"client": client, "offset": offset, "exposure": exposure, "weights": weights}
+        roles = {
+            "client": client, "offset": offset, "exposure": exposure, "weights": weights, "freq_weights": freq_weights
+        }  # fmt: skip
         held = table_data(rows, formula, roles, missing, callers_names(1))
         return cls(held, network, family, weighting=weighting, penalty=penalty)
 
@@ -283,7 +286,7 @@ class DecentralizedGLM:
         step : float or "auto"
             The learning rate alpha. With `rounds` it gives exactly the paper's recursion. "auto" is
             one over the largest curvature of any client; without `rounds` it is chosen, and later cut, in
-            coordinates in which the pooled curvature is the identity (``res.step`` then refers to these).
+            coordinates in which the pooled bound on the curvature is the identity (``res.step`` then refers to these).
         rounds : int, optional
             Rounds per stage. Without it the run goes on until the numerical error (optimisation plus
             consensus) is below `tolerance` standard errors; with "auto" the step is then cut as needed.
@@ -295,7 +298,9 @@ class DecentralizedGLM:
             limit where the method has one, and rounds where it has none, where `rounds`, `max_rounds` or `attack` is
             given, or where the network changes with the round.
         tolerance : float
-            Wanted numerical error, in standard errors of the estimate.
+            Wanted numerical error, in standard errors of the estimate: that of the clients' mean, plus the root mean
+            square over clients of their distances from it, for the worst coefficient. Single clients may be farther
+            away; the summary says how far.
         max_rounds : int, optional
             Rounds per stage after which a run without `rounds` gives up, with a warning; 20,000 if not given.
         progress : bool

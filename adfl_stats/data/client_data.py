@@ -21,6 +21,7 @@ from adfl_stats.data.columns import (
     check_alignment,
     coded_response,
     column_names,
+    counts,
     linear_shift,
     numbered_clients,
     positive,
@@ -56,7 +57,7 @@ class ClientData:
     shift : ndarray (N,) or None
         Offset plus log exposure, added to the linear predictor.
     row_weights : ndarray (N,) or None
-        Observation weights; a client's loss is its weighted mean.
+        Observation weights, one over the variance of a row; a client's loss is its weighted mean.
     classes : tuple or None
         The levels of a categorical response, the first being the reference.
     spec : formulaic ModelSpec or None
@@ -112,6 +113,7 @@ class ClientData:
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         weights: ArrayLike | None = None,
+        freq_weights: ArrayLike | None = None,
     ) -> ClientData:
         """Build from arrays with one client label per row.
 
@@ -131,7 +133,10 @@ class ClientData:
         offset, exposure : array (N,), optional
             Added to the linear predictor, `exposure` in logs.
         weights : array (N,), optional
-            Observation weights, positive.
+            Observation weights, positive. They are variance weights, `var_weights` of statsmodels: the variance of a
+            row is the dispersion over its weight, and a row of weight 2 is one row, not two.
+        freq_weights : array (N,) of whole numbers, optional
+            How many like rows a row stands for, `freq_weights` of statsmodels: it is entered so many times.
 
         Examples
         --------
@@ -141,7 +146,9 @@ class ClientData:
         ClientData(2 clients, 2 rows each, 2 columns)
         """
         X = pandas_columns(opened := foreign_frame(X, "X"), list(opened.columns)) if is_foreign_frame(X) else X
-        check_alignment(X=X, y=y, client=client, offset=offset, exposure=exposure, weights=weights)
+        check_alignment(
+            X=X, y=y, client=client, offset=offset, exposure=exposure, weights=weights, freq_weights=freq_weights
+        )
         columns = list(names) if names is not None else column_names(X)
         matrix = finite_float64(X, "X", 2)
         n, p = matrix.shape
@@ -156,6 +163,13 @@ class ClientData:
         for name, part in (("y", response), ("client", codes)):
             if len(part) != n:
                 raise ValueError(f"{name} has {len(part)} entries, X has {n} rows; they must agree")
+        row_labels = next((part.index for part in (X, y) if isinstance(part, pd.DataFrame | pd.Series)), None)
+        if freq_weights is not None:
+            copies = np.repeat(np.arange(n), counts(freq_weights, "freq_weights", n))
+            matrix, response, codes = matrix[copies], response[copies], codes[copies]
+            shift = None if shift is None else shift[copies]
+            row_weights = None if row_weights is None else row_weights[copies]
+            row_labels = None if row_labels is None else row_labels[copies]
         order: Ints | None = None
         if (codes[1:] < codes[:-1]).any():
             order = np.argsort(codes, kind="stable")
@@ -174,7 +188,7 @@ class ClientData:
             shift=None if shift is None else _frozen(shift),
             row_weights=None if row_weights is None else _frozen(row_weights),
             classes=classes,
-            row_labels=next((part.index for part in (X, y) if isinstance(part, pd.DataFrame | pd.Series)), None),
+            row_labels=row_labels,
             row_order=None if order is None else _frozen(order),
         )
 
@@ -188,6 +202,7 @@ class ClientData:
         offset: str | ArrayLike | None = None,
         exposure: str | ArrayLike | None = None,
         weights: str | ArrayLike | None = None,
+        freq_weights: str | ArrayLike | None = None,
         missing: str = "raise",
     ) -> ClientData:
         """Build from a table, a formula and the name of the client column.
@@ -206,7 +221,7 @@ class ClientData:
             expressions; names of formulaic's own functions mean those.
         client : str or array (N,)
             The column that says which client holds the row, or the labels themselves.
-        offset, exposure, weights : str or array (N,), optional
+        offset, exposure, weights, freq_weights : str or array (N,), optional
             Columns, or one value a row, as in `from_arrays`.
         missing : {"raise", "drop"}
             What to do with rows that have missing values in a column that is used.
@@ -217,7 +232,9 @@ class ClientData:
         >>> ClientData.from_frame(frame, "y ~ arm", "site").names
         ['Intercept', 'arm[T.y]']
         """
-        roles = {"client": client, "offset": offset, "exposure": exposure, "weights": weights}
+        roles = {
+            "client": client, "offset": offset, "exposure": exposure, "weights": weights, "freq_weights": freq_weights
+        }  # fmt: skip
         return table_data(frame, formula, roles, missing, callers_names(1))
 
     @classmethod

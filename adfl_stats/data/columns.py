@@ -91,6 +91,19 @@ def positive(value: Any, name: str, n: int) -> Array:
     return values
 
 
+def counts(value: Any, name: str, n: int) -> Ints:
+    """Return n whole numbers of at least one."""
+    values = of_length(finite_float64(value, name, 1), name, n)
+    wrong = (values < 1.0) | (values != np.rint(values))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"{name} must be whole numbers of at least 1, as it counts like rows; row {row} has {values[row]:g}. Leave "
+            "out rows that count zero times; for other weights use weights="
+        )
+    return values.astype(np.int64)
+
+
 def of_length(values: Array, name: str, n: int) -> Array:
     """Return the values, which have to be one a row."""
     if len(values) != n:

@@ -46,7 +46,7 @@ def read_table(frame: Any, formula: Any, roles: Mapping[str, Any], missing: str,
     frame, formula : table and str, in either order
         The rows, in pandas, polars or Arrow, and the formula.
     roles : mapping
-        For client, offset, exposure and weights a column's name, one value a row, or None.
+        For client, offset, exposure, weights and freq_weights a column's name, one value a row, or None.
     missing : {"raise", "drop"}
         What to do with rows that have missing values.
     caller : mapping

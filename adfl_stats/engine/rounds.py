@@ -5,7 +5,7 @@ Three ways to run, from the arguments of ``fit``:
 - `rounds` given: exactly that many rounds of the paper's recursion at one step;
 - a step but no `rounds`: the same recursion until its numerical error is small, or has stopped
   falling;
-- neither: constant-and-cut in coordinates in which the pooled curvature is the identity. In a network the
+- neither: constant-and-cut in coordinates in which the pooled bound on the curvature is the identity. In a network the
   clients agree on these coordinates by gossip before the run; they change the path, not the limit
   as the step tends to zero. The paper's schedule is not public: this one is ours.
 

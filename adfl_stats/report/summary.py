@@ -9,13 +9,15 @@ import numpy as np
 from statsmodels.iolib.table import SimpleTable
 
 from adfl_stats._arguments import listing
+from adfl_stats.engine.numerical_error import floored
 from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.network.measures import LEAST_INFLUENCE
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.report.text import Cells, TextSummary, network_cells, number, pairs, shortened, z_value
-from adfl_stats.theory.checks import FAILS, UNKNOWN
+from adfl_stats.theory.checks import FAILS, INDICATIVE, UNKNOWN
 from adfl_stats.theory.condition_5 import Condition5, condition_5
+from adfl_stats.theory.constants import step_range
 from adfl_stats.trust.weights import TRUST
 
 if TYPE_CHECKING:
@@ -129,10 +131,11 @@ def _theory(res: Results) -> Cells:
         condition, wanted = condition_5(net), f"o(1/N), 1/N = {1 / res.nobs:.1g}"
         lines = [
             ["Condition 5: rho", condition.rho_text, "< 1", condition.status],
-            ["Prop. 1: step + SE(W)", f"{fit.step + net.se:.3g}", wanted, "indicative"],
+            ["Prop. 1: step + SE(W)", f"{step_range(fit)[1] + net.se:.3g}", wanted, _indicative(condition)],
         ]
     lam = fit.details.get("lam")
-    if lam is not None and fit.details.get("measure") == "norm":
+    # Theorem 3 is about weights exp(-lambda ||gradient||), which a last stage replaces.
+    if lam and fit.details.get("measure") == "norm" and not fit.details.get("equalise"):
         low, high = np.log(res.nobs), np.sqrt(fit.sizes.mean()) * len(fit.labels) ** (-1 / 8)
         lines.append(["Theorem 3: lambda", f"{lam:.3g}", f"{low:.3g} to {high:.3g}", "indicative"])
     rows, stubs = [line[1:] for line in lines], [line[0] for line in lines]
@@ -163,7 +166,7 @@ def summary_notes(res: Results) -> list[str]:
             f"{rounds_needed(res.rounds_needed)} at this step."
         )
     if fit.preconditioned:
-        notes.append("The step was chosen, and is given, in coordinates in which the pooled curvature is the identity.")
+        notes.append(_coordinates_note(res))
     if fit.n_dropped:
         notes.append(f"{fit.n_dropped} rows with missing values were left out.")
     notes += [f"Warned of: {said}." for said in fit.details.get("warnings", ())]
@@ -279,13 +282,28 @@ def _condition_5_notes(condition: Condition5) -> list[str]:
     return []
 
 
+def _indicative(condition: Condition5) -> str:
+    """Return the word for a statement of order that assumes Condition 5."""
+    return UNKNOWN if condition.status == FAILS else INDICATIVE
+
+
+def _coordinates_note(res: Results) -> str:
+    least, most = step_range(res.record)
+    return (
+        "The step was chosen, and is given, in coordinates in which the pooled bound on the curvature is the identity; "
+        f"in those of the coefficients it is {least:.3g} to {most:.3g} by direction."
+    )
+
+
 def _error_note(res: Results) -> str:
-    error = res.record.error
+    fit, error = res.record, res.record.error
+    farthest = float(np.max(np.abs(fit.theta - fit.params) / floored(np.sqrt(np.diag(fit.sandwich)), fit.params)))
+    apart = f"root mean square over clients; the farthest client is at {farthest:.3f}"
     if np.isnan(error.optimisation):
-        return "Numerical error: consensus only; this method solves no common estimating equation."
+        return f"Numerical error: consensus only ({apart}); this method solves no common estimating equation."
     return (
         f"Numerical error: optimisation {error.optimisation:.3f} + consensus {error.consensus:.3f} standard errors, "
-        f"for the worst coefficient; wanted {res.record.tolerance:g}."
+        f"for the worst coefficient; wanted {res.record.tolerance:g}. Consensus is the {apart}."
     )
 
 

@@ -21,7 +21,7 @@ from adfl_stats.theory.flat import Flat, flat
 from adfl_stats.theory.truth import true_parameter
 from adfl_stats.theory.whole_sample import whole_sample
 
-__all__ = ["Constants"]
+__all__ = ["Constants", "step_range"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +217,7 @@ class Constants:
         truth = None if theta0 is None else true_parameter(theta0, fit.names)
         variance, pooled = float(np.trace(fit.sandwich)), whole_sample(fit, data, truth)
         biased = flat(fit, data, mask, truth, pooled.hessian)
-        least, most = _step_range(fit)
+        least, most = step_range(fit)
         factors = run_factors(fit, network)
         largest = max(1.0, float(factors.max()))
         good, bad, delta = _distances(factors / largest, mask)
@@ -330,7 +330,7 @@ def _lambda_min(fit: FitRecord) -> float:
     return 0.0 if (_degenerate(fit) | lost)[known].any() else float(found.least_curvature[known].min())
 
 
-def _step_range(fit: FitRecord) -> tuple[float, float]:
+def step_range(fit: FitRecord) -> tuple[float, float]:
     """Return the smallest and largest step over directions, in the paper's coordinates."""
     if fit.metric is None:
         return fit.step, fit.step

@@ -44,7 +44,7 @@ class Rates:
     step : float
         The learning rate of the fit's last rounds.
     preconditioned : bool
-        Whether the step refers to coordinates in which the pooled curvature is about one.
+        Whether the step refers to coordinates in which the pooled bound on the curvature is the identity.
     exact : float
         Spectral radius of the linearised iteration (I - step F H)(W kron I) at the limit: by this factor
         an error shrinks in a round, in the long run. NaN where groups of clients never hear of one another.

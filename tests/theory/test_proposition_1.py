@@ -148,3 +148,19 @@ def test_floor_is_linear_in_the_step(sim):
     np.testing.assert_allclose(slopes[1], 1.0, atol=1e-9)
     # The constant that the paper leaves open may be 1 here.
     assert (np.array(observed) <= told).all()
+
+
+def test_summary_has_the_steps_of_the_coefficients_and_the_farthest_client():
+    sim = ad.simulate.glm_design("binomial", M=12, n=80, p=3, seed=5)
+    net = ad.networks.directed_circle(12, 3)
+    res = model_of(sim, net).fit(ad.DFL())
+    notes = " ".join(str(res.summary()).split())
+    bound = np.linalg.eigvalsh(0.25 * sim.X.T @ sim.X / len(sim.X))
+    assert f"it is {res.step / bound[-1]:.3g} to {res.step / bound[0]:.3g} by direction" in notes
+    assert f"Prop. 1: ~ep + SE(W) {res.step / bound[0]:.3g}" in notes
+    # Consensus is a root mean square over clients; the farthest is beyond it.
+    apart = np.abs(res.client_params - res.params) / res.bse
+    assert f"the farthest client is at {apart.to_numpy().max():.3f}" in notes
+    spread = np.sqrt((apart**2).mean(axis=0)).max()
+    assert f"consensus {spread:.3f} standard errors" in notes
+    assert apart.to_numpy().max() > 1.3 * spread
