@@ -20,6 +20,7 @@ from adfl_stats.engine.numerical_error import (
     yardstick_of,
 )
 from adfl_stats.engine.problem import Problem
+from adfl_stats.inference.by_row import ByRow, gather_rows
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord, client_effects, record_clients
 from adfl_stats.inference.clustered import Clustered, gather_clustered
 from adfl_stats.inference.evidence import Evidence, gather_evidence
@@ -35,7 +36,18 @@ from adfl_stats.trust.weights import trusted_by
 __all__ = ["PARTS", "AtEstimate", "Goodness"]
 
 
-PARTS = ("evaluation", "error", "goodness", "glance", "clients", "effects", "clustered", "evidence", "regularity")
+PARTS = (
+    "evaluation",
+    "error",
+    "goodness",
+    "glance",
+    "clients",
+    "effects",
+    "clustered",
+    "by_row",
+    "evidence",
+    "regularity",
+)
 
 T = TypeVar("T")
 
@@ -248,6 +260,22 @@ class AtEstimate:
             dispersion=clients.dispersion,
             ridge=source.problem.glm.ridge,
             members=source.problem.members,
+        )
+
+    @_Part
+    def by_row(self) -> ByRow:
+        """Inference by row with leverages; takes a second pass over the data."""
+        source = self._from
+        problem, outcome, penalty = source.problem, source.outcome, source.problem.glm.penalty
+        return gather_rows(
+            problem.glm.data,
+            problem.glm.family,
+            source.params,
+            outcome.steps.totals,
+            self.evaluation,
+            smooth=outcome.smooth,
+            slope=None if penalty is None else penalty.gradient(source.params),
+            members=problem.members,
         )
 
     @_Part

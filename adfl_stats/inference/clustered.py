@@ -351,9 +351,12 @@ class _Tally:
         return own, left, right
 
 
-def identified(record: Clustered, contrasts: Array) -> Mask:
-    """Return for which contrasts (R, P) the clients' differences show the variance: no client identifies it alone."""
-    mean, model = (np.einsum("ij,jk,ik->i", contrasts, part, contrasts) for part in (record.expected, record.working))
+def identified(working: Array, expected: Array, contrasts: Array) -> Mask:
+    """Return for which contrasts (R, P) differences show the variance: no client, or row, identifies it alone.
+
+    `working` and `expected` (P, P) are the variance under the working model and the mean of its estimate there.
+    """
+    mean, model = (np.einsum("ij,jk,ik->i", contrasts, part, contrasts) for part in (expected, working))
     return np.asarray(mean >= LEAST_SHARE * model)
 
 
@@ -363,7 +366,7 @@ def contrast_df(record: Clustered, contrasts: Array) -> Array:
     NaN where one client alone identifies the contrast. Where the record does not keep the clients' matrices, a
     contrast of several coefficients has the bound `least_df`.
     """
-    out, shown = np.full(len(contrasts), np.nan), identified(record, contrasts)
+    out, shown = np.full(len(contrasts), np.nan), identified(record.working, record.expected, contrasts)
     for k in np.flatnonzero(shown):
         c = contrasts[k]
         if np.count_nonzero(c) == 1:

@@ -51,10 +51,12 @@ class CoefficientInference(Estimates):
 
         Parameters
         ----------
-        cov_type : {"sandwich", "nonrobust", "CR1", "CR2", "CR3"}, optional
+        cov_type : {"sandwich", "nonrobust", "HC1", "HC2", "HC3", "CR1", "CR2", "CR3"}, optional
             `cov_type` if not given. B from the rows' scores ("sandwich", also "HC0": statsmodels' when all
-            clients have equal weight), from the information and the dispersion ("nonrobust"), or from the
-            clients' scores, for rows that depend on one another within a client and for clients whose
+            clients have equal weight); times N / (N - P) ("HC1"); with residuals that allow for leverage,
+            unbiased if the model holds ("HC2"), or that are divided by 1 - leverage, which is conservative
+            ("HC3", MacKinnon & White 1985); from the information and the dispersion ("nonrobust"); or from
+            the clients' scores, for rows that depend on one another within a client and for clients whose
             parameters vary: "CR1" (also "cluster") with statsmodels' correction M / (M - 1) (N - 1) / (N - P),
             where M and N count the clients that carry weight and their rows; "CR2", unbiased if the
             model holds, with few and unequal clients too (Bell & McCaffrey 2002; Pustejovsky & Tipton
@@ -64,7 +66,8 @@ class CoefficientInference(Estimates):
         -------
         DataFrame
             P x P. NaN for methods that screen what clients receive (medians, clipping, ...), which solve no such
-            equation; with CR2 and CR3 also for a coefficient that one client alone identifies.
+            equation; with CR2 and CR3 also for a coefficient that one client alone identifies, with HC2 and HC3 for
+            one that a single row identifies.
         """
         found = Inference.of(self.record, cov_type).covariance()
         return pd.DataFrame(found, index=self.record.names, columns=self.record.names)
@@ -115,8 +118,9 @@ class CoefficientInference(Estimates):
         Returns
         -------
         Series
-            CR1 has M - 1, M counting the clients that carry weight. CR2 has Satterthwaite's, which are few where few
-            clients determine a coefficient; CR3 has those of CR2.
+            CR1 has M - 1, M counting the clients that carry weight; HC1 has N - P, N counting their rows. CR2 and HC2
+            have Satterthwaite's (Bell & McCaffrey 2002), which are few where few clients or rows determine a
+            coefficient; CR3 and HC3 have the same.
         """
         return self._series(Inference.of(self.record, cov_type).df(np.eye(len(self.record.names))))
 
@@ -205,9 +209,10 @@ class CoefficientInference(Estimates):
     def wald_test(self, r_matrix: Hypotheses, cov_type: str | None = None) -> ContrastResults:
         """Test q linear hypotheses together, as statsmodels does.
 
-        By a chi-square statistic where rows are the units. Where clients are, by F: with q and M - 1 degrees of freedom
-        for CR1, as in statsmodels; for CR2 and CR3 by the approximate Hotelling test of Pustejovsky & Tipton (2018),
-        which for one hypothesis is the t test. These need more than q clients.
+        By a chi-square statistic with the sandwich and nonrobust. Otherwise by F: with q and M - 1 degrees of freedom
+        for CR1 and q and N - P for HC1, as in statsmodels; with q and the least degrees of freedom of the hypotheses
+        for HC2 and HC3; for CR2 and CR3 by the approximate Hotelling test of Pustejovsky & Tipton (2018),
+        which for one hypothesis is the t test. Those by client need more than q clients.
 
         Parameters
         ----------

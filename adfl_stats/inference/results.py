@@ -33,8 +33,8 @@ class Results(FittedRows):
 
     Point estimates are means over the clients' own estimates. Inference conditions on the clients'
     final weights and is about the parameter that the trusted clients share. Standard errors, tests and
-    intervals are by `cov_type` unless another is named: with the normal distribution where rows are the units
-    (sandwich, nonrobust), with t and F where clients are (CR1, CR2, CR3).
+    intervals are by `cov_type` unless another is named: with the normal distribution (sandwich, nonrobust), or with
+    t and F where leverage of rows (HC1, HC2, HC3) or clients (CR1, CR2, CR3) are allowed for.
 
     Parameters
     ----------

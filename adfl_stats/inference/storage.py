@@ -20,6 +20,7 @@ from adfl_stats.data.formula_state import formula_of, words_of
 from adfl_stats.engine.numerical_error import NumericalError
 from adfl_stats.errors import StorageError
 from adfl_stats.inference.at_estimate import AtEstimate, Goodness
+from adfl_stats.inference.by_row import ByRow
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord
 from adfl_stats.inference.clustered import Clustered
 from adfl_stats.inference.evidence import Evidence
@@ -69,6 +70,7 @@ _PARTS: dict[str, type[Any]] = {
     "evaluation": Evaluation,
     "effects": ClientEffects,
     "clustered": Clustered,
+    "by_row": ByRow,
     "evidence": Evidence,
     "regularity": Regularity,
     "goodness": Goodness,

@@ -74,7 +74,7 @@ def walks(monkeypatch):
 
 @pytest.mark.parametrize("method", [ad.DFL(), ad.ADFL(lam=1.0), ad.ADFL(balance=True)], ids=["DFL", "norm", "model"])
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson", "gamma", "multinomial"])
-def test_everything_takes_two_passes(walks, family, method):
+def test_everything_takes_two_passes_and_one_for_leverages(walks, family, method):
     fitted = model(family)
     res = fitted.fit(method, step=0.1, rounds=5)
     # The sizes of columns and responses belong to the model; they are found once for all fits.
@@ -84,8 +84,10 @@ def test_everything_takes_two_passes(walks, family, method):
     assert walks == ["whole_clients"]
     res.check()
     assert walks == ["whole_clients"] * 2
-    res.summary(), res.check(), res.detection_limit(), pickle.dumps(res)
+    res.summary(), res.check(), res.detection_limit()
     assert walks == ["whole_clients"] * 2
+    res.cov_params("HC2"), res.cov_params("HC3"), res.summary(), pickle.dumps(res)
+    assert walks == ["whole_clients"] * 2 + ["row_blocks"]
 
 
 def test_a_fit_of_given_rounds_reads_no_row_for_inference(walks):

@@ -1,0 +1,303 @@
+"""Inference by row: HC2 and HC3, which allow for leverage, and their degrees of freedom.
+
+The formulas are those of `clustered` with a row in the place of a client and no spread. Row i has a linear predictor
+for each of q outputs, information W_i (q, q) times its weight w_i, and weight t_i in the estimating equation, which is
+that of its client. With Z_i = (I kron x_i) (w_i W_i)^{1/2} (P, q), B the inverse of sum_i t_i Z_i Z_i' (and of a
+penalty's curvature) and S = B (sum_i t_i^2 Z_i Z_i') B, the residuals of a row in units of their standard deviations
+have variance
+
+    M_i = I - 2 t_i Z_i'B Z_i + Z_i'S Z_i,
+
+which is 1 - h_i, h_i the leverage, where all rows have one weight and one output. A covariance has the bread of the
+sandwich, and in the meat each row's residual multiplied by
+
+- HC2 (MacKinnon & White 1985): M_i^{-1/2}; unbiased if the model holds.
+- HC3: (I - t_i Z_i'B Z_i)^{-1}; about the jackknife over rows.
+
+For a contrast c the variance estimate is about chi-square with Satterthwaite's degrees of freedom (Bell & McCaffrey
+2002; recommended for HC2 by Imbens & Kolesar 2016): with D_i = Z_i M_i^{-1/2} Z_i' and v_i = D_i B c, the covariance of
+the rows' contributions is
+
+    G_ij = 1{i = j} t_i^2 |M_i^{-1/2} Z_i'B c|^2 - t_i t_j v_i' ((t_i + t_j) B - S) v_j.
+
+MacKinnon, J. G. & White, H. (1985). Some heteroskedasticity-consistent covariance matrix estimators with improved
+finite sample properties. Journal of Econometrics 29, 305-325.
+Imbens, G. W. & Kolesar, M. (2016). Robust standard errors in small samples: some practical advice. Review of Economics
+and Statistics 98, 701-712.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from adfl_stats._algebra import inverse
+from adfl_stats._types import Array
+from adfl_stats.data.batches import MATRIX_ENTRIES, row_blocks, row_clients
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.transport import EVERYBODY, Members
+from adfl_stats.inference.clustered import LEAST_VARIANCE, carry_weight
+from adfl_stats.losses.client_sums import linear_predictor, meat, scaled
+from adfl_stats.losses.evaluation import Evaluation
+from adfl_stats.losses.families import Family
+
+__all__ = ["ByRow", "gather_rows", "row_contrast_df"]
+
+
+# Most coefficients for which any contrast has its own degrees of freedom: they take 3 P^4 numbers. Ours: half a MB.
+MOST_TENSOR = 12
+# Products N P^3 up to which the covariances between rows count in the degrees of freedom. Ours: some seconds; beyond,
+# they change these by a share of about P / N.
+MOST_PRODUCTS = 1 << 30
+
+
+@dataclass(frozen=True, eq=False)
+class ByRow:
+    """What inference by row needs beside the sandwich, without the data.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of the clients that carry weight.
+    hc2, hc3 : ndarray (P, P)
+        The covariances; NaN where the estimate solves no equation.
+    df : ndarray (P,)
+        Satterthwaite's degrees of freedom of each coefficient's HC2 variance.
+    working, expected : ndarray (P, P)
+        The estimate's variance under the model, per unit of dispersion, and the mean of its HC2 estimate there. They
+        are the same but for directions that one row alone identifies.
+    own, pairs : ndarray
+        What gives the degrees of freedom of any contrast, see `_Sums`; empty for many coefficients.
+    """
+
+    rows: int
+    hc2: Array
+    hc3: Array
+    df: Array
+    working: Array
+    expected: Array
+    own: Array
+    pairs: Array
+
+
+def gather_rows(
+    data: ClientData,
+    family: Family,
+    theta: Array,
+    weights: Array,
+    found: Evaluation,
+    *,
+    smooth: bool,
+    slope: Array | None = None,
+    members: Members = EVERYBODY,
+) -> ByRow:
+    """Find HC2, HC3 and their degrees of freedom in one pass over the data.
+
+    Parameters
+    ----------
+    data, family, theta
+        The clients and the estimate (P,).
+    weights : ndarray (M,)
+        The clients' total weights v_m.
+    found : Evaluation
+        Curvature and meat at the estimate, a penalty's curvature included.
+    smooth : bool
+        Whether the estimate solves the weighted estimating equation. If not (medians do not), the record is empty.
+    slope : ndarray (P,), optional
+        The gradient of a penalty at theta, which every row carries.
+    members : Members
+        The clients; those of the rows are ours.
+    """
+    P, everybody = len(theta), members.count(np.ones(len(weights), dtype=bool))
+    rows = int(members.sum(data.sizes[carry_weight(weights, data.totals, members)]))
+    none = np.zeros(0)
+    if not smooth:
+        square = np.full((P, P), np.nan)
+        return ByRow(rows, square, square, np.full(P, np.nan), square, square, none, none)
+    B = inverse(found.information)
+    working = B @ found.model_meat @ B
+    keeps = P <= MOST_TENSOR
+    exact = keeps or int(members.sum(data.sizes)) * P**3 <= MOST_PRODUCTS
+    per_row = weights / (everybody * data.totals)
+    layout = _Sums(P, keeps=keeps, exact=exact)
+    packed = members.total(partial(_part, data, family, theta, per_row, (B, working), layout, slope))
+    layout.unpack(packed)
+    bread = inverse(found.hessian)
+    expected = layout.expected
+    own, pairs = (layout.own, layout.pairs) if keeps else (none, none)
+    df = layout.df(B, working)
+    return ByRow(rows, bread @ layout.hc2 @ bread, bread @ layout.hc3 @ bread, df, working, expected, own, pairs)
+
+
+def row_contrast_df(record: ByRow, bread: Array, contrasts: Array) -> Array:
+    """Return Satterthwaite's degrees of freedom of contrasts (R, P), one each.
+
+    `bread` (P, P) is the inverse of the information. Without `pairs`, a contrast of several coefficients has the least
+    of theirs.
+    """
+    out = np.empty(len(contrasts))
+    for k, c in enumerate(contrasts):
+        inside = np.flatnonzero(c)
+        if len(inside) == 1:
+            out[k] = record.df[inside[0]]
+        elif not len(inside):
+            out[k] = np.inf
+        elif not len(record.pairs):
+            out[k] = record.df[inside].min()
+        else:
+            along = np.outer(bread @ c, bread @ c)
+            parts = np.einsum("tijkl,jl->tik", record.pairs, along)
+            alone = np.einsum("tijkl,ij,kl->t", record.own, along, along)
+            out[k] = _satterthwaite(float(c @ record.expected @ c), alone, parts, bread, record.working)
+    return out
+
+
+class _Sums:
+    """Sums over rows. Contributions of a contrast c enter by a = B c.
+
+    own : (2, ...)
+        Sums of t^4 g^2 g^2 with g = a'Z M^{-1} Z'a, and of own times v'((2 t) B - S) v, for the diagonal of G.
+    pairs : (3, ...)
+        Sums of t^2, t^3 and t^4 times v v'.
+    With `keeps` they are tensors in a; otherwise there is one for each coefficient.
+    """
+
+    def __init__(self, P: int, *, keeps: bool, exact: bool) -> None:
+        self.P, self.keeps, self.exact = P, keeps, exact
+        own: tuple[int, ...] = (2, P, P, P, P) if keeps else (2, P)
+        pairs: tuple[int, ...] = (3, P, P, P, P) if keeps else ((3, P, P, P) if exact else (3, 0))
+        shapes = {"hc2": (P, P), "hc3": (P, P), "expected": (P, P), "own": own, "pairs": pairs}
+        self._shapes: dict[str, tuple[int, ...]] = shapes
+        self.hc2 = self.hc3 = self.expected = self.own = self.pairs = np.zeros(0)
+
+    def zeros(self) -> dict[str, Array]:
+        """Return empty sums."""
+        return {name: np.zeros(shape) for name, shape in self._shapes.items()}
+
+    def unpack(self, packed: Array) -> None:
+        """Take the sums over all clients from one array."""
+        start = 0
+        for name, shape in self._shapes.items():
+            size = int(np.prod(shape))
+            setattr(self, name, packed[start : start + size].reshape(shape))
+            start += size
+
+    def df(self, B: Array, working: Array) -> Array:
+        """Return the degrees of freedom of each coefficient."""
+        out = np.full(self.P, np.nan)
+        for k in range(self.P):
+            mean = float(self.expected[k, k])
+            if self.keeps:
+                along = np.outer(B[k], B[k])
+                parts = np.einsum("tijkl,jl->tik", self.pairs, along)
+                alone = np.einsum("tijkl,ij,kl->t", self.own, along, along)
+            else:
+                alone, parts = self.own[:, k], self.pairs[:, k] if self.exact else np.zeros((3, self.P, self.P))
+            out[k] = _satterthwaite(mean, alone, parts, B, working)
+        return out
+
+
+def _satterthwaite(mean: float, alone: Array, parts: Array, B: Array, S: Array) -> float:
+    """Return (tr G)^2 / ||G||^2, at least 1."""
+    two, three, four = parts
+    ll, lr = two, three @ B - 0.5 * two @ S
+    rr = B @ four @ B - 0.5 * (B @ three @ S + S @ three @ B) + 0.25 * S @ two @ S
+    squares = float(alone[0] - 2.0 * alone[1] + 2.0 * ((ll * rr).sum() + (lr * lr.T).sum()))
+    return max(mean**2 / squares, 1.0) if squares > 0.0 else np.nan
+
+
+def _part(
+    data: ClientData,
+    family: Family,
+    theta: Array,
+    per_row: Array,
+    matrices: tuple[Array, Array],
+    layout: _Sums,
+    slope: Array | None,
+    at: slice,
+) -> Array:
+    """Return the sums over the rows of a part of the clients, as one array."""
+    sums, (B, S) = layout.zeros(), matrices
+    inside = np.zeros(len(per_row), dtype=bool)
+    inside[at] = True
+    share, q, P = np.where(inside, per_row, 0.0), family.outputs, len(theta)
+    most = max(1, MATRIX_ENTRIES // (P * (P if layout.exact else q)))
+    for rows in _pieces(data, most):
+        t = share[row_clients(data, rows)]
+        keep = t > 0.0
+        if not keep.any():
+            continue
+        eta = linear_predictor(data, family, theta, rows)[keep]
+        X, y, weight, t = data.X[rows][keep], data.y[rows][keep], data.weights_of(rows)[keep], t[keep]
+        residual = scaled(family.residual(eta, y), weight).reshape(len(y), q)
+        root, back = _roots((weight * family.information(eta).T).T.reshape(len(y), q, q))
+        Z = np.einsum("ni,njk->njik", X, root).reshape(len(y), P, q)
+        hat = t[:, None, None] * (Z.transpose(0, 2, 1) @ B @ Z)
+        variance = np.eye(q) - 2.0 * hat + Z.transpose(0, 2, 1) @ S @ Z
+        half, whole = _power(variance, -0.5), _power(np.eye(q) - hat, -1.0)
+        added = None if slope is None else (t * weight)[:, None] * slope
+        for name, factor in (("hc2", half), ("hc3", whole)):
+            # A row without information (beyond Huber's k) has a residual all the same, and no leverage.
+            more = root @ (factor - np.eye(q)) @ back @ residual[:, :, None]
+            sums[name] += meat(X, (residual + more[:, :, 0]) * t[:, None], added)
+        _add(sums, layout, Z, half, variance, t, B)
+    return np.concatenate([value.ravel() for value in sums.values()])
+
+
+def _pieces(data: ClientData, most: int) -> Iterator[slice]:
+    """Yield slices of at most so many rows."""
+    for rows in row_blocks(data):
+        for low in range(rows.start, rows.stop, most):
+            yield slice(low, min(low + most, rows.stop))
+
+
+def _add(sums: dict[str, Array], layout: _Sums, Z: Array, half: Array, variance: Array, t: Array, B: Array) -> None:
+    """Add what the degrees of freedom need; Z'(2 t B - S) Z is I - `variance`."""
+    (n, P, q), t2 = Z.shape, t**2
+    lost = np.eye(q) - variance
+    g = half @ Z.transpose(0, 2, 1) @ B
+    left = variance @ g
+    sums["expected"] += (g * t2[:, None, None]).reshape(n * q, P).T @ left.reshape(n * q, P)
+    if layout.keeps:
+        along = Z @ half
+        own, beneath = along @ along.transpose(0, 2, 1), along @ lost @ along.transpose(0, 2, 1)
+        flat, beneath, D = (part.reshape(n, -1) for part in (own, beneath, along @ Z.transpose(0, 2, 1)))
+        sums["own"][0] += ((flat * np.square(t2)[:, None]).T @ flat).reshape(P, P, P, P)
+        sums["own"][1] += ((flat * np.square(t2)[:, None]).T @ beneath).reshape(P, P, P, P)
+        for k, power in enumerate((t2, t2 * t, t2**2)):
+            sums["pairs"][k] += ((D * power[:, None]).T @ D).reshape(P, P, P, P)
+        return
+    own = t2[:, None] * np.square(g).sum(axis=1)
+    beneath = t2[:, None] * (g * (lost @ g)).sum(axis=1)
+    if not layout.exact:
+        sums["own"][0] += np.square(own - beneath).sum(axis=0)
+        return
+    sums["own"][0] += np.square(own).sum(axis=0)
+    sums["own"][1] += (own * beneath).sum(axis=0)
+    V = (Z @ g).transpose(2, 0, 1)
+    for k, power in enumerate((t2, t2 * t, t2**2)):
+        sums["pairs"][k] += (V * power[:, None]).transpose(0, 2, 1) @ V
+
+
+def _roots(matrices: Array) -> tuple[Array, Array]:
+    """Return symmetric roots of nonnegative definite matrices (n, q, q), and their pseudo-inverses."""
+    if matrices.shape[1] == 1:
+        root = np.sqrt(matrices)
+        return root, np.divide(1.0, root, out=np.zeros_like(root), where=root > 0.0)
+    values, vectors = np.linalg.eigh(matrices)
+    keep = values > 1e-12 * values[:, -1:]
+    size = np.sqrt(np.where(keep, values, 1.0))
+    turned = vectors.transpose(0, 2, 1)
+    root = (vectors * np.where(keep, size, 0.0)[:, None, :]) @ turned
+    return root, (vectors * np.where(keep, 1.0 / size, 0.0)[:, None, :]) @ turned
+
+
+def _power(matrices: Array, exponent: float) -> Array:
+    """Return powers of symmetric matrices (n, q, q); zero in directions that a row alone determines."""
+    values, vectors = np.linalg.eigh(matrices) if matrices.shape[1] > 1 else (matrices[:, 0], np.ones_like(matrices))
+    keep = values > LEAST_VARIANCE
+    size = np.where(keep, np.where(keep, values, 1.0) ** exponent, 0.0)
+    return np.asarray((vectors * size[:, None, :]) @ vectors.transpose(0, 2, 1))
