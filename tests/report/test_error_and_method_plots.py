@@ -1,5 +1,9 @@
 """Plots of errors by round and of coefficients across methods: what they draw are the numbers."""
 
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -98,3 +102,13 @@ def test_fits_of_one_method_are_numbered_and_bad_fits_refused(linear):
         ad.plots.coefficients([])
     with pytest.raises(TypeError, match=r"fits\['a'\] is a int; wanted are results of a fit"):
         ad.plots.coefficients({"a": 3})
+
+
+def test_images_of_the_documentation_are_of_plots_and_can_be_read():
+    docs = Path(__file__).parents[2] / "docs"
+    names = re.findall(r"!\[[^\]]+\]\(images/(\w+)\.svg\)", (docs / "plots.md").read_text(encoding="utf-8"))
+    assert len(names) == len(set(names)) >= 10
+    assert set(names) <= set(ad.plots.__all__)
+    assert {path.stem for path in (docs / "images").iterdir()} == set(names)
+    for name in names:
+        assert ElementTree.parse(docs / "images" / f"{name}.svg").getroot().tag.endswith("}svg")
