@@ -135,12 +135,12 @@ def _transposed_inverses(factor: Array) -> Array:
     if P >= LARGE and (np.diagonal(factor, axis1=1, axis2=2) > 0.0).all():
         # The transpose of a lower triangle in C's order is an upper one in Fortran's.
         return np.stack([lapack.dtrtri(one.T)[0] for one in factor]) if len(factor) else np.zeros_like(factor)
-    found = np.zeros_like(factor)
+    inverses = np.zeros_like(factor)
     for j in range(P):
         diagonal = np.where(factor[:, j, j] > 0.0, factor[:, j, j], np.inf)
-        found[:, j, j] = 1.0 / diagonal
-        found[:, :j, j] = (found[:, :j, :j] @ factor[:, j, :j, None])[:, :, 0] / -diagonal[:, None]
-    return found
+        inverses[:, j, j] = 1.0 / diagonal
+        inverses[:, :j, j] = (inverses[:, :j, :j] @ factor[:, j, :j, None])[:, :, 0] / -diagonal[:, None]
+    return inverses
 
 
 def joined(parts: list[Array]) -> Array:

@@ -20,9 +20,9 @@ def listing(items: Iterable[Any], most: int = 5) -> str:
     >>> listing(["a", "b", "c"], most=2)
     "'a', 'b' and 1 more"
     """
-    found = list(items)
-    head = ", ".join(repr(_plain(item)) for item in found[:most])
-    rest = len(found) - most
+    entries = list(items)
+    head = ", ".join(repr(_plain(item)) for item in entries[:most])
+    rest = len(entries) - most
     return f"{head} and {rest} more" if rest > 0 else head
 
 

@@ -82,13 +82,13 @@ def _entries(abnormal: Any, name: str) -> list[Any]:
     """Return what was given as a list; a lone label is one entry."""
     if isinstance(abnormal, (str, bytes)) or not isinstance(abnormal, Iterable):
         return [abnormal]
-    found = [] if getattr(abnormal, "ndim", 1) != 1 else list(abnormal)
-    if getattr(abnormal, "ndim", 1) != 1 or any(isinstance(entry, (list, np.ndarray)) for entry in found):
+    entries = [] if getattr(abnormal, "ndim", 1) != 1 else list(abnormal)
+    if getattr(abnormal, "ndim", 1) != 1 or any(isinstance(entry, (list, np.ndarray)) for entry in entries):
         raise ValueError(
             f"{name} is a {type(abnormal).__name__} that is not flat; give a flat list of labels or indices, or a "
             "mask with one entry for each client"
         )
-    return found
+    return entries
 
 
 def _matched_mask(abnormal: pd.Series, labels: pd.Index, name: str) -> Mask:

@@ -95,14 +95,14 @@ class DecentralizedGLM:
         self.network = matched(as_network(network, "network"), data.labels)
         self.data, self.family = with_family(data, family)
         with one_blas_thread():
-            found = design_checks.survey(self.data)
-            design_checks.check_design(self.data, found.gram)
+            surveyed = design_checks.survey(self.data)
+            design_checks.check_design(self.data, surveyed.gram, penalised=penalty is not None)
             self.family = with_constants(self.family, self.data)
-            self._constants = self._estimate_alpha(found.extremes.vast)
-            design_checks.warn_of_clients(self.data, self.family, found.extremes)
-            self._said = design_checks.warn_of_copies(self.data, found.hashes)
+            self._constants = self._estimate_alpha(surveyed.extremes.vast)
+            design_checks.warn_of_clients(self.data, self.family, surveyed.extremes)
+            self._said = design_checks.warn_of_copies(self.data, surveyed.hashes)
         self.penalty = self._penalty(penalty)
-        self._extremes = found.extremes
+        self._extremes = surveyed.extremes
         self._said += self._warn_of_network()
 
     def _estimate_alpha(self, vast: Mask) -> dict[str, str]:
@@ -120,8 +120,8 @@ class DecentralizedGLM:
         if not isinstance(penalty, Ridge):
             raise TypeError(f"penalty is {penalty!r}; pass a penalty such as ad.Ridge(0.1), or None")
         glm = GLM(self.data, self.family)
-        found = penalty.on(glm.names, glm.constant_coefficients)
-        return found if found.strengths.any() else None
+        full = penalty.on(glm.names, glm.constant_coefficients)
+        return full if full.strengths.any() else None
 
     def _warn_of_network(self) -> list[str]:
         """Warn of several closed groups, and of clients with zero or very small influence."""
@@ -365,7 +365,7 @@ class DecentralizedGLM:
         check_needs(method, problem, plan)
         with one_blas_thread():
             outcome = checked_outcome(method, problem, method.estimate(problem, plan))
-            params, trusted = outcome.theta.mean(axis=0), trusted_by(outcome.steps.weights)
+            params, trusted = problem.mean(outcome.theta), trusted_by(outcome.steps.weights)
             said = said + design_checks.warn_of_domain(data, self.family, params, trusted)
             outcome.details.update(self._constants)
             record = fit_record(self, problem, method, outcome, plan, said)

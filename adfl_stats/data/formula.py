@@ -198,12 +198,12 @@ def parsed_formula(formula: str) -> ParsedFormula:
 
 def _offset_of(term: Any, formula: str) -> str | None:
     """Return what a term ``offset(...)`` holds; None for other terms."""
-    found = [match[1] for factor in term.factors if (match := OFFSET.fullmatch(factor.expr))]
-    if found and len(term.factors) > 1:
+    offsets = [match[1] for factor in term.factors if (match := OFFSET.fullmatch(factor.expr))]
+    if offsets and len(term.factors) > 1:
         raise ValueError(
             f"formula is {formula!r}; an offset has no interactions. Write offset(...) as a term of its own"
         )
-    return found[0] if found else None
+    return offsets[0] if offsets else None
 
 
 def columns_used(parsed: ParsedFormula, others: Iterable[Any], available: Iterable[Any], table: str) -> list[Any]:

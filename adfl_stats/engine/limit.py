@@ -75,19 +75,19 @@ def settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, la
     # The error falls with the step, so a second or third step is the last.
     for _ in range(8):
         with np.errstate(over="ignore", invalid="ignore"):
-            found = fixed_points(runs, theta, bound)
-        if not found.reached:
+            points = fixed_points(runs, theta, bound)
+        if not points.reached:
             if plan.solver == "limit":
                 warnings.warn(
-                    f"no limit was found at step={step:.4g} ({found.passes} passes over the data); rounds are run "
+                    f"no limit was found at step={step:.4g} ({points.passes} passes over the data); rounds are run "
                     "instead. The step may be beyond the limit of stability, or the network fall into groups",
                     ConvergenceWarning,
                     stacklevel=5,
                 )
             return iterate(problem, start, steps, replace(plan, solver="rounds"), label=label)
-        run.theta, run.step, run.solver = np.ascontiguousarray(found.theta[:, 0]), step, "limit"
-        run.rounds += found.passes
-        run.record(found.moved[-1], problem.transport)
+        run.theta, run.step, run.solver = np.ascontiguousarray(points.theta[:, 0]), step, "limit"
+        run.rounds += points.passes
+        run.record(points.moved[-1], problem.transport)
         unit = yardstick(problem, run.theta, steps.totals)
         error = numerical_error(problem, run.theta, steps.totals, unit).total
         if metric is None or error <= plan.tolerance:
@@ -95,8 +95,8 @@ def settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, la
         shorter = float(np.clip(0.7 * plan.tolerance / error, 1e-3, 0.5))
         step *= shorter
         # To first order the clients' distances from their consensus are proportional to the step.
-        centre = problem.consensus(found.theta)
-        runs, theta = runs.at(step), centre + shorter * (found.theta - centre)
+        centre = problem.consensus(points.theta)
+        runs, theta = runs.at(step), centre + shorter * (points.theta - centre)
     if plan.final:
         run.needed = rounds_to_limit(problem, run.theta, run.step, metric, unit, plan.tolerance)
     return run

@@ -86,13 +86,13 @@ class _Source:
         A method without a model of clients will have one fitted; the summaries for that are found in the same pass.
         """
         glm, steps, members = self.problem.glm, self.outcome.steps, self.problem.members
-        found = None
+        summariser = None
         if self.outcome.clients is None:
-            found = Summariser(glm.data, glm.family, theta, steps.weights > 0.0, members)
-        trusted, visit = trusted_by(steps.weights, members), None if found is None else found.add
+            summariser = Summariser(glm.data, glm.family, theta, steps.weights > 0.0, members)
+        trusted, visit = trusted_by(steps.weights, members), None if summariser is None else summariser.add
         parts = members.transport.batches()
         point = evaluate(glm.data, glm.family, theta, steps.totals, trusted, visit, members.total, parts, slope)
-        return point, None if found is None else found.summaries()
+        return point, None if summariser is None else summariser.summaries()
 
     @once
     def point(self) -> PointSums:
@@ -111,8 +111,8 @@ class _Source:
     @once
     def unit(self) -> Yardstick:
         """Standard errors by the sandwich; raises ValueError where the clients do not identify all coefficients."""
-        found = self.point.evaluation
-        return yardstick_of(self.problem, found.hessian, found.meat)
+        seen = self.point.evaluation
+        return yardstick_of(self.problem, seen.hessian, seen.meat)
 
     @once
     def client_model(self) -> ClientModel:
@@ -178,9 +178,9 @@ class AtEstimate:
     @classmethod
     def of_parts(cls, parts: Mapping[str, Any]) -> AtEstimate:
         """Return an object that has its parts already."""
-        found = cls.__new__(cls)
-        found.__setstate__({name: parts[name] for name in PARTS})
-        return found
+        complete = cls.__new__(cls)
+        complete.__setstate__({name: parts[name] for name in PARTS})
+        return complete
 
     @property
     def model(self) -> Any:
@@ -284,10 +284,10 @@ class AtEstimate:
         source = self._from
         data, totals, smooth = source.problem.glm.data, source.outcome.steps.totals, source.outcome.smooth
         gathered = partial(gather_evidence, data, totals, smooth=smooth, members=source.problem.members)
-        found = gathered(source.point)
+        evidence = gathered(source.point)
         if source.problem.glm.penalty is None:
-            return found
-        return replace(gathered(source.judged[1]), shift=found.shift)
+            return evidence
+        return replace(gathered(source.judged[1]), shift=evidence.shift)
 
     @_Part
     def regularity(self) -> Regularity:

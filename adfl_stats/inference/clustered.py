@@ -159,7 +159,7 @@ def gather_clustered(
 
     The bread and CR3 have the observed curvature, as the sandwich has; the working model has the expected one.
     """
-    (M, P), found = point.halves.shape, point.evaluation
+    (M, P), seen = point.halves.shape, point.evaluation
     everybody = members.count(np.ones(M, dtype=bool))
     per_row = weights / (everybody * data.totals)
     counted = carry_weight(weights, data.totals, members)
@@ -170,12 +170,12 @@ def gather_clustered(
         return Clustered(clients, rows, none, none, df, square, square, np.nan, *kept, members)
     # Without T the dispersion cancels, and must not be zero for data without noise.
     phi = dispersion if spread is not None else 1.0
-    total, share = phi * found.model_meat, (per_row * data.totals)[:, None, None]
+    total, share = phi * seen.model_meat, (per_row * data.totals)[:, None, None]
     if spread is not None:
         total = total + members.total(partial(_between, share, point.clients.information, spread))
-    H, bread = inverse(found.information), inverse(found.hessian)
+    H, bread = inverse(seen.information), inverse(seen.hessian)
     working = H @ total @ H
-    rest = bread @ members.total(lambda at: weights[at] @ found.gradients[at]) / everybody
+    rest = bread @ members.total(lambda at: weights[at] @ seen.gradients[at]) / everybody
     cr2, cr3 = np.zeros((M, P)), np.zeros((M, P))
     batches = members.transport.batches()
     tallies = [_Tally(working, everybody) for _ in batches]
@@ -194,7 +194,7 @@ def gather_clustered(
         score = share[at, 0] * point.clients.gradient[at] - observed @ rest
         adjusted = adjustments(omega, K, H, working)
         cr2[at] = (adjusted @ score[:, :, None])[:, :, 0] @ bread
-        cr3[at] = left_out(score, observed, found.hessian)
+        cr3[at] = left_out(score, observed, seen.hessian)
         tally.add(adjusted, omega, K, H)
     tally = _Tally.joined(tallies, members)
     kept = tally.kept()
@@ -232,18 +232,18 @@ def _inverse_roots(unit: Array, lost: Array) -> Array:
     """
     size = np.sqrt(np.square(lost).sum(axis=(1, 2)))
     small = size < 1e-3
-    found, E = np.empty_like(lost), lost[small]
+    inverses, E = np.empty_like(lost), lost[small]
     # (1 - x)^{-1/2} = 1 + x/2 + 3x^2/8 + 5x^3/16 + 35x^4/128 + ..., to 1e-15.
     eye = np.eye(lost.shape[1])
     series = 5 / 16 * eye + 35 / 128 * E
     for coefficient in (3 / 8, 1 / 2, 1.0):
         series = coefficient * eye + E @ series
-    found[small] = series
+    inverses[small] = series
     values, vectors = np.linalg.eigh((unit - lost)[~small])
     keep = values > LEAST_VARIANCE
     power = np.where(keep, 1.0 / np.sqrt(np.where(keep, values, 1.0)), 0.0)
-    found[~small] = (vectors * power[:, None, :]) @ vectors.transpose(0, 2, 1)
-    return found
+    inverses[~small] = (vectors * power[:, None, :]) @ vectors.transpose(0, 2, 1)
+    return inverses
 
 
 def left_out(score: Array, K: Array, hessian: Array) -> Array:
@@ -286,14 +286,14 @@ class _Tally:
     @classmethod
     def joined(cls, tallies: list[_Tally], members: Members) -> _Tally:
         """Return the tally of all clients, from those of the batches; the matrices that it keeps are those of ours."""
-        place, found = members.transport.batches().index, cls(tallies[0]._working, 0)
-        found.expected = members.total(lambda at: tallies[place(at)].expected)
-        found._grams = members.total(lambda at: tallies[place(at)]._grams)
-        found._squares = members.total(lambda at: tallies[place(at)]._squares)
-        found._largest = float(members.transport.largest(np.array([one._largest for one in tallies])))
-        found._keeps = tallies[0]._keeps
-        found._parts = [part for one in tallies for part in one._parts]
-        return found
+        place, joint = members.transport.batches().index, cls(tallies[0]._working, 0)
+        joint.expected = members.total(lambda at: tallies[place(at)].expected)
+        joint._grams = members.total(lambda at: tallies[place(at)]._grams)
+        joint._squares = members.total(lambda at: tallies[place(at)]._squares)
+        joint._largest = float(members.transport.largest(np.array([one._largest for one in tallies])))
+        joint._keeps = tallies[0]._keeps
+        joint._parts = [part for one in tallies for part in one._parts]
+        return joint
 
     def add(self, adjusted: Array, omega: Array, K: Array, H: Array) -> None:
         """Take in some clients."""

@@ -69,8 +69,8 @@ class CoefficientInference(Estimates):
             equation; with CR2 and CR3 also for a coefficient that one client alone identifies, with HC2 and HC3 for
             one that a single row identifies.
         """
-        found = Inference.of(self.record, cov_type).covariance()
-        return pd.DataFrame(found, index=self.record.names, columns=self.record.names)
+        matrix = Inference.of(self.record, cov_type).covariance()
+        return pd.DataFrame(matrix, index=self.record.names, columns=self.record.names)
 
     @once
     def bse(self) -> pd.Series:

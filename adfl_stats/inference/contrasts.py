@@ -69,7 +69,7 @@ def t_test(params: pd.Series, inference: Inference, r_matrix: Hypotheses) -> Con
 def wald_test(params: pd.Series, inference: Inference, r_matrix: Hypotheses) -> ContrastResults:
     """Test hypotheses together: by chi-square, or by F where clients are compared."""
     view = _JointView(params, inference)
-    found = view.wald_test(r_matrix, use_f=False, scalar=True)
+    tested = view.wald_test(r_matrix, use_f=False, scalar=True)
     if not inference.use_t:
-        return found
-    return ContrastResults(**inference.joint(found.statistic, view.contrasts))
+        return tested
+    return ContrastResults(**inference.joint(tested.statistic, view.contrasts))

@@ -44,8 +44,8 @@ class Inference:
     def of(cls, fit: FitRecord, cov_type: str | None) -> Inference:
         """Check the name; None stands for the fit's own."""
         name = fit.cov_type if cov_type is None else one_of(cov_type, "cov_type", COV_TYPES)
-        found = cls(fit, _ALIASES.get(name, name))
-        if found.by_client and fit.smooth and fit.clustered.clients < 2:
+        view = cls(fit, _ALIASES.get(name, name))
+        if view.by_client and fit.smooth and fit.clustered.clients < 2:
             raise ValueError(
                 f"cov_type={name!r} compares clients, and needs two that carry weight; there is "
                 f"{fit.clustered.clients}. Use cov_type='sandwich'"
@@ -55,7 +55,7 @@ class Inference:
                 f"cov_type='HC1' divides by the rows that carry weight less the coefficients; there are "
                 f"{fit.by_row.rows} and {len(fit.names)}. Use cov_type='sandwich'"
             )
-        return found
+        return view
 
     @property
     def by_client(self) -> bool:
@@ -74,18 +74,18 @@ class Inference:
         identifies a contrast.
         """
         C = np.eye(len(self.fit.names)) if contrasts is None else contrasts
-        found = self._matrix if contrasts is None else C @ self._matrix @ C.T
+        matrix = self._matrix if contrasts is None else C @ self._matrix @ C.T
         unknown = self._unknown(C)
         if unknown.any():
-            found = found.copy()
-            found[unknown], found[:, unknown] = np.nan, np.nan
-        return found
+            matrix = matrix.copy()
+            matrix[unknown], matrix[:, unknown] = np.nan, np.nan
+        return matrix
 
     def standard_errors(self, contrasts: Array) -> Array:
         """Return the standard errors of contrasts (q, P), without the covariances between them."""
-        found = np.sqrt(np.einsum("ij,jk,ik->i", contrasts, self._matrix, contrasts))
-        found[self._unknown(contrasts)] = np.nan
-        return found
+        errors = np.sqrt(np.einsum("ij,jk,ik->i", contrasts, self._matrix, contrasts))
+        errors[self._unknown(contrasts)] = np.nan
+        return errors
 
     def df(self, contrasts: Array) -> Array:
         """Return the degrees of freedom of the t tests of contrasts (q, P), one each; infinite for z tests."""
@@ -200,8 +200,8 @@ class Inference:
         if not self.fit.smooth:
             return np.full((P, P), np.nan)
         if self.by_client:
-            found = self._contributions
-            return self.fit.clustered.members.total(lambda at: found[at].T @ found[at])
+            rows = self._contributions
+            return self.fit.clustered.members.total(lambda at: rows[at].T @ rows[at])
         if self.cov_type == "nonrobust":
             return sandwich(seen.information, seen.scale * seen.model_meat)[1]
         if self.cov_type == "HC1":

@@ -68,15 +68,15 @@ def gather_evidence(
     members : Members
         The clients; the rows of what is returned are ours.
     """
-    (M, P), found = point.halves.shape, point.evaluation
+    (M, P), seen = point.halves.shape, point.evaluation
     everybody = members.count(np.ones(M, dtype=bool))
     alone = weights / (everybody * data.totals)
     bread, error, rest = np.zeros((P, P)), np.zeros((P, P)), np.zeros(P)
     if smooth:
-        bread = inverse(found.information)
-        error = bread @ found.model_meat @ bread
-        slope = members.total(lambda at: weights[at] @ found.gradients[at])
-        rest = inverse(found.hessian) @ slope / everybody
+        bread = inverse(seen.information)
+        error = bread @ seen.model_meat @ bread
+        slope = members.total(lambda at: weights[at] @ seen.gradients[at])
+        rest = inverse(seen.hessian) @ slope / everybody
     mirror, mirror_mean, shift = np.empty(M), np.empty(M), np.full((M, P), np.nan)
     for at in client_chunks(M, P):
         J = data.totals[at, None, None] * point.clients.information[at]
@@ -87,7 +87,7 @@ def gather_evidence(
         mirror_mean[at] = -np.einsum("mij,mji->m", J, C @ J @ roots @ roots.transpose(0, 2, 1))
         if smooth:
             some = point.clients.of(at)
-            shift[at] = _without(found.hessian, alone[at] * data.totals[at], some, rest)
+            shift[at] = _without(seen.hessian, alone[at] * data.totals[at], some, rest)
     # A client whose numbers overflow is flagged.
     mirror[~data.counted] = np.inf
     return Evidence(mirror, mirror_mean, shift)

@@ -48,14 +48,14 @@ def at_params(problem: Problem, params: Array, total_weights: Array) -> dict[str
     objective, shape = problem.objective, (problem.M, problem.P, problem.P)
     hessian = np.zeros((0, 0))
     if (curvature := getattr(objective, "curvature", None)) is not None:
-        found = np.asarray(curvature(params), dtype=np.float64)
-        if found.shape != shape:
+        matrices = np.asarray(curvature(params), dtype=np.float64)
+        if matrices.shape != shape:
             raise ValueError(
-                f"{type(objective).__name__}.curvature(theta) has shape {found.shape}; {shape} is wanted, the Hessian "
-                "of each client's loss at theta (P,)"
+                f"{type(objective).__name__}.curvature(theta) has shape {matrices.shape}; {shape} is wanted, the "
+                "Hessian of each client's loss at theta (P,)"
             )
         share = total_weights / problem.n_clients
-        hessian = problem.transport.total(lambda at: np.tensordot(share[at], found[at], 1))
+        hessian = problem.transport.total(lambda at: np.tensordot(share[at], matrices[at], 1))
     gradients = np.asarray(problem.common_gradients(params[None])[:, 0])
     return {"totals": np.asarray(objective.totals, dtype=np.float64), "gradients": gradients, "hessian": hessian}
 

@@ -170,8 +170,8 @@ def _coefficients(names: list[str], here: Estimate, oracle: Estimate, pooled: Es
     columns: dict[str, Array] = {}
     for name, estimate in {"fit": here, "oracle": oracle, "pooled": pooled}.items():
         columns |= {name: estimate.params, f"{name}_se": np.sqrt(np.diag(estimate.covariance))}
-    found = pd.DataFrame(columns, index=names)
-    return found.assign(distance=(found["fit"] - found["oracle"]) / found["oracle_se"])
+    table = pd.DataFrame(columns, index=names)
+    return table.assign(distance=(table["fit"] - table["oracle"]) / table["oracle_se"])
 
 
 def _absent(P: int) -> Estimate:

@@ -236,7 +236,7 @@ class Prediction:
 
 def _quantiles(tail: float, df: Array) -> Array:
     """Return the upper quantiles of t with these degrees of freedom, of the normal where they are infinite."""
-    found = np.full(df.shape, stats.norm.isf(tail))
+    quantiles = np.full(df.shape, stats.norm.isf(tail))
     finite = ~np.isinf(df)
-    found[finite] = stats.t.isf(tail, df[finite])
-    return found
+    quantiles[finite] = stats.t.isf(tail, df[finite])
+    return quantiles

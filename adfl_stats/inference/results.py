@@ -217,13 +217,13 @@ class Results(FittedRows):
             where the fit found no spread. ``params + effect`` is the empirical Bayes estimate of the client's
             parameter.
         """
-        fit, found = self.record, self.record.effects
+        fit, own = self.record, self.record.effects
         index = pd.MultiIndex.from_product([fit.labels, fit.names], names=[fit.client_name, "coefficient"])
         columns = {
-            "deviation": found.deviations,
-            "se": found.errors,
-            "effect": found.effects,
-            "effect_se": found.effect_errors,
+            "deviation": own.deviations,
+            "se": own.errors,
+            "effect": own.effects,
+            "effect_se": own.effect_errors,
         }
         return pd.DataFrame({name: value.ravel() for name, value in columns.items()}, index=index)
 

@@ -197,13 +197,13 @@ def screen_fit(fit: FitRecord, q: float = LEVEL, method: str = "score") -> Scree
     """Screen the clients of a `FitRecord`; see `screen`."""
     q = in_interval(q, "q", 0.0, 1.0, open_low=True, open_high=True)
     one_of(method, "method", METHODS)
-    found, clients, members = fit.evidence, fit.clients, fit.clients.members
+    evidence, clients, members = fit.evidence, fit.clients, fit.clients.members
     if method == "mirror" and clients.differ:
         raise ValueError(
             "method='mirror' takes clients that share one parameter; here they differ (see res.heterogeneity()), which "
             "both halves of a client's rows show. Use method='score'"
         )
-    mirror = found.mirror / max(clients.dispersion, np.finfo(float).tiny) - found.mirror_mean
+    mirror = evidence.mirror / max(clients.dispersion, np.finfo(float).tiny) - evidence.mirror_mean
     # Both rules order all clients; the table has a row for each of ours.
     adjusted = members.ours(stats.false_discovery_control(members.gather(clients.p_values)))
     flagged = adjusted <= q if method == "score" else mirror >= _mirror_limit(members.gather(mirror), q)
@@ -222,11 +222,11 @@ def screen_fit(fit: FitRecord, q: float = LEVEL, method: str = "score") -> Scree
             "flagged": flagged,
             "weight": fit.weights,
             "verdict": verdicts(clients),
-            "shift": np.max(np.abs(found.shift) / se, axis=1),
+            "shift": np.max(np.abs(evidence.shift) / se, axis=1),
         },
         index=index,
     )
-    shifts = pd.DataFrame(found.shift, index=index, columns=fit.names)
+    shifts = pd.DataFrame(evidence.shift, index=index, columns=fit.names)
     return Screening(q, method, clients, shifts, table)
 
 

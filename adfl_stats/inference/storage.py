@@ -263,9 +263,9 @@ def _named(arrays: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Return a value JSON can hold and give back as it was."""
-    found = value.item() if isinstance(value, np.generic) else value
-    if not isinstance(found, (int, float, str)):
+    plain = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(plain, (int, float, str)):
         raise ValueError(
             f"the label {value!r} ({type(value).__name__}) cannot be saved; use numbers or text for clients and classes"
         )
-    return found
+    return plain

@@ -114,8 +114,11 @@ def survey(data: ClientData) -> Survey:
     return Survey(gram, extremes, hashes)
 
 
-def check_design(data: ClientData, gram: Array) -> None:
-    """Raise ValueError naming the columns of X that are linear combinations of others, from X'X."""
+def check_design(data: ClientData, gram: Array, *, penalised: bool = False) -> None:
+    """Raise ValueError naming the columns of X that are linear combinations of others, from X'X.
+
+    Also where a penalty would identify the estimate: clients are judged at the estimate without it.
+    """
     p = data.X.shape[1]
     if not np.isfinite(gram).all():
         raise ValueError(
@@ -131,9 +134,10 @@ def check_design(data: ClientData, gram: Array) -> None:
     size = np.abs(np.diag(triangle))
     if (size < 1e-11).any() or data.n_rows < p:
         dependent = [data.names[k] for k in pivots[size < 1e-11]]
+        besides = "; the penalty does not replace them, as clients are judged at the estimate without it"
         raise ValueError(
             f"the columns of X are linearly dependent over all {data.n_rows} rows: {listing(dependent)} are "
-            "linear combinations of the others. Leave them out"
+            f"linear combinations of the others. Leave them out{besides if penalised else ''}"
         )
 
 

@@ -160,17 +160,17 @@ def evaluate(
     share = weights / float(total(lambda at: np.asarray(float(len(weights[at])))))
     trusted = np.ones(len(weights), dtype=bool) if trusted is None else trusted
     rows = [_RowSums(data, family, share / data.totals, trusted, at, slope) for at in parts]
-    found = []
+    by_piece = []
 
     def look(piece: Batch, eta: Array, residual: Array) -> None:
         for one in rows:
             one.add(piece, eta, residual)
 
     for pieces in whole_clients(data, len(theta)):
-        found.append(moments(data, family, theta[None], pieces, look))
+        by_piece.append(moments(data, family, theta[None], pieces, look))
         if visit is not None:
-            visit(pieces, found[-1])
-    clients, by_row = _joined(found), dict(zip(map(str, parts), rows, strict=True))
+            visit(pieces, by_piece[-1])
+    clients, by_row = _joined(by_piece), dict(zip(map(str, parts), rows, strict=True))
     shares = np.stack([share, share**2 / data.totals])
     information, model_meat = total(lambda at: np.tensordot(shares[:, at], clients.information[at], 1))
     observed = clients.information is not clients.hessian

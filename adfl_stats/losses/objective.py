@@ -82,8 +82,8 @@ def checked_objective(objective: Any) -> Objective:
     if not (objective.totals > 0.0).all():
         raise ValueError(f"{name}.totals has numbers that are not positive; they are the clients' sizes")
     theta = _finite(objective.start(), (M, P), f"{name}.start()")
-    found = _gradients(objective, theta[:, None, :])
-    _finite(found, (M, 1, P), f"{name}.gradients(theta), for theta (M, 1, P),")
+    gradients = _gradients(objective, theta[:, None, :])
+    _finite(gradients, (M, 1, P), f"{name}.gradients(theta), for theta (M, 1, P),")
     return objective
 
 

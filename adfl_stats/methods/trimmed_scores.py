@@ -142,22 +142,22 @@ class Concentrated:
     misfit: Array
 
 
-def _without_separated(problem: Problem, found: Concentrated, begin: Array) -> Concentrated:
+def _without_separated(problem: Problem, concentrated: Concentrated, begin: Array) -> Concentrated:
     """Leave out estimates at infinity: covariates separate the responses of their majority (Albert & Anderson 1984).
 
     Their misfit is the smallest. Where all are of this kind, the estimate of all clients takes the first place.
     """
     size = problem.transport.largest(problem.glm.coefficient_sizes[None])
-    while np.isfinite(found.misfit).any():
-        best = int(np.argmin(found.misfit))
-        far = not np.abs(found.theta[best] * size).max() < FAR
-        if not (far and _is_flat(problem, found.theta[best], begin, found.chosen[:, best])):
-            return found
-        found.misfit[best] = np.inf
+    while np.isfinite(concentrated.misfit).any():
+        best = int(np.argmin(concentrated.misfit))
+        far = not np.abs(concentrated.theta[best] * size).max() < FAR
+        if not (far and _is_flat(problem, concentrated.theta[best], begin, concentrated.chosen[:, best])):
+            return concentrated
+        concentrated.misfit[best] = np.inf
     counted = np.asarray(problem.objective.counted)
-    found.theta[0] = weighted_solution(problem, problem.sizes * counted, begin)
-    found.chosen[:, 0], found.misfit[0] = counted, 0.0
-    return found
+    concentrated.theta[0] = weighted_solution(problem, problem.sizes * counted, begin)
+    concentrated.chosen[:, 0], concentrated.misfit[0] = counted, 0.0
+    return concentrated
 
 
 def _is_flat(problem: Problem, theta: Array, begin: Array, chosen: Mask) -> bool:

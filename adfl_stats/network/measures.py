@@ -91,8 +91,8 @@ class NetworkMeasures:
     @cached_property
     def se(self) -> float:
         """The imbalance ``SE(W) = (M^-1 ||W'1 - 1||^2)^(1/2)``; zero if W is doubly stochastic, only then."""
-        found = float(np.sqrt(np.mean(self.column_excess**2)))
-        return found if found > SE_ROUNDING else 0.0
+        imbalance = float(np.sqrt(np.mean(self.column_excess**2)))
+        return imbalance if imbalance > SE_ROUNDING else 0.0
 
     @cached_property
     def mixing(self) -> float:
@@ -202,13 +202,13 @@ class NetworkMeasures:
         if self.n_clients > eigenvalues.DENSE and self.is_doubly_stochastic and self.asymmetry < 1e-12:
             # Symmetric: the singular values, whose square the mixing is, are the moduli.
             return Estimate(math.sqrt(self.mixing_estimate.value), self.mixing_estimate.trouble)
-        found = eigenvalues.second_modulus(self)
+        estimate = eigenvalues.second_modulus(self)
         # sqrt(mixing) = ||(I - J)W|| bounds the eigenvalues of (I - J)W, which are the others of W.
-        if found.trouble and not self.mixing_estimate.trouble:
+        if estimate.trouble and not self.mixing_estimate.trouble:
             most = math.sqrt(self.mixing_estimate.value)
-            trouble = f"{found.trouble}; the modulus is at most {most:.6g}, the root of the mixing"
-            return Estimate(min(found.value, most), trouble)
-        return found
+            trouble = f"{estimate.trouble}; the modulus is at most {most:.6g}, the root of the mixing"
+            return Estimate(min(estimate.value, most), trouble)
+        return estimate
 
     @cached_property
     def influence(self) -> pd.Series:
@@ -249,13 +249,13 @@ class NetworkMeasures:
         return pd.Series(values, index=self.labels, copy=False)
 
 
-def _told(found: Estimate, claim: str) -> float:
+def _told(estimate: Estimate, claim: str) -> float:
     """Return the value of an estimate, with a NetworkWarning if it could not be resolved."""
-    if found.trouble:
+    if estimate.trouble:
         warnings.warn(
-            f"{claim} {found.value:.9g}: {found.trouble}. The network mixes very slowly, or has many nearly equal "
-            "eigenvalues; consider more neighbours",
+            f"{claim} {estimate.value:.9g}: {estimate.trouble}. The network mixes very slowly, or has many nearly "
+            "equal eigenvalues; consider more neighbours",
             NetworkWarning,
             stacklevel=4,
         )
-    return found.value
+    return estimate.value

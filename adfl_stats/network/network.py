@@ -195,9 +195,9 @@ class Network(NetworkMeasures):
         sums = given.row_sums(W)
         off = np.flatnonzero(np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
         if off.size:
-            found = ", ".join(f"{listing([labels[m]])}: {sums[m]:.10g}" for m in off[:5])
+            examples = ", ".join(f"{listing([labels[m]])}: {sums[m]:.10g}" for m in off[:5])
             raise ValueError(
-                f"W has {off.size} rows that do not sum to 1 ({found}). Divide each row by its sum; "
+                f"W has {off.size} rows that do not sum to 1 ({examples}). Divide each row by its sum; "
                 "if the columns sum to 1 instead, pass the transpose; for 0/1 entries use from_adjacency"
             )
         return cls.from_checked(given.row_normalised(W), labels)

@@ -55,9 +55,9 @@ def mixing_norm(
     return _cleaned(mixing_lanczos(net.csr, power, rough=rough, products=products))
 
 
-def _cleaned(found: Estimate) -> Estimate:
+def _cleaned(estimate: Estimate) -> Estimate:
     """Return 0 for a norm that is rounding error, as on the complete network."""
-    return found if found.value > NOTHING else replace(found, value=0.0)
+    return estimate if estimate.value > NOTHING else replace(estimate, value=0.0)
 
 
 def mixing_dense(W: sparse.csr_array, power: int = 1) -> float:

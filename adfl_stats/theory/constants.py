@@ -212,7 +212,7 @@ class Constants:
         network = one_network(fit.network, "the check of a fit against the paper's theory")
         if data is not None and fit.set_aside.any() and data.set_aside is None:
             data = data.setting_aside(fit.set_aside)
-        params, M = fit.theta.mean(axis=0), len(fit.labels)
+        params, M = fit.params, len(fit.labels)
         mask = ~fit.trusted if abnormal is None else abnormal_mask(abnormal, fit.labels)
         truth = None if theta0 is None else true_parameter(theta0, fit.names)
         variance, pooled = float(np.trace(fit.sandwich)), whole_sample(fit, data, truth)

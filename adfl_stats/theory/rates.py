@@ -206,7 +206,7 @@ def rates_of(problem: Problem, fit: FitRecord) -> Rates:
         What `Results` hold.
     """
     steps = _steps_of(problem, fit)
-    params = fit.theta.mean(axis=0)
+    params = fit.params
     point = weighted_solution(problem, steps.totals, params)
     iteration = Linearised(problem, steps, point, fit.step, fit.metric)
     exact = _exact(iteration)
@@ -296,7 +296,7 @@ def _same_weights(one: Network, other: Network) -> bool:
 
 def _same_gradients(problem: Problem, fit: FitRecord) -> bool:
     """Return whether the data have the gradients at the estimate that the fit found there, up to rounding."""
-    params = fit.theta.mean(axis=0)
+    params = fit.params
     stored = fit.evaluation.gradients
     found = client_gradients(problem.glm.data, problem.glm.family, params)
     if problem.glm.penalty is not None:

@@ -51,7 +51,7 @@ def whole_sample(fit: FitRecord, data: ClientData | None, truth: Array | None) -
     truth : ndarray (P,), optional
         theta_0.
     """
-    found, params = fit.regularity, fit.theta.mean(axis=0)
+    found, params = fit.regularity, fit.params
     if data is None:
         step = np.linalg.solve(found.hessian, found.shares @ _counted(fit, fit.evaluation.gradients))
         return WholeSample(params - step, float(np.trace(sandwich(found.hessian, found.meat)[1])), found.hessian)

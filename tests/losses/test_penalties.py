@@ -378,3 +378,15 @@ def test_ridge_is_finite_where_covariates_separate_the_responses():
 
     wanted = optimize.minimize(loss, np.zeros(3), tol=1e-10).x
     assert (np.abs(res.params - wanted) < 0.1 * res.bse).all()
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["a column twice", "more columns than rows"])
+def test_columns_that_only_a_penalty_identifies_are_refused_with_the_reason(wide):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(40, 50 if wide else 3))
+    X[:, 2] = X[:, 1]
+    data = ad.ClientData.from_arrays(X, rng.normal(size=40), np.repeat(np.arange(M), 4))
+    with pytest.raises(ValueError, match=r"linearly dependent .* Leave them out$"):
+        ad.DecentralizedGLM(data, CIRCLE)
+    with pytest.raises(ValueError, match=r"the penalty does not replace them, as clients are judged .* without it"):
+        ad.DecentralizedGLM(data, CIRCLE, penalty=ad.Ridge(1.0))

@@ -49,11 +49,11 @@ def clients(res: Results, ax: Axes | None = None, label: int = 5) -> Axes:
     'root of the score statistic'
     """
     ax = axes_for(ax)
-    fit, found = res.record, res.record.clients
-    order = np.argsort(found.statistics, kind="stable")
+    fit, model = res.record, res.record.clients
+    order = np.argsort(model.statistics, kind="stable")
     names, trusted = fit.labels[order], fit.trusted[order]
-    place, height = np.arange(len(order)), np.sqrt(found.statistics[order])
-    limit = np.sqrt(found.quantile(0.95)[order])
+    place, height = np.arange(len(order)), np.sqrt(model.statistics[order])
+    limit = np.sqrt(model.quantile(0.95)[order])
     ax.fill_between(place, 0, limit, color=QUIET, alpha=0.15, lw=0, label="95 % of clients that follow the model")
     for mask, colour, text in ((trusted, TRUSTED, "trusted"), (~trusted, DOUBTED, "down-weighted")):
         ax.scatter(place[mask], height[mask], s=18, color=colour, label=f"{text} ({int(mask.sum())})", zorder=3)

@@ -136,8 +136,8 @@ def _layout(net: Network) -> tuple[Array, bool]:
         return circle, True
     graph = networkx.Graph(net.to_networkx().to_undirected().edges)
     graph.add_nodes_from(net.labels)
-    found = networkx.spring_layout(graph, seed=1, iterations=200, k=1.8 / np.sqrt(net.n_clients))
-    return np.array([found[name] for name in net.labels]), False
+    places = networkx.spring_layout(graph, seed=1, iterations=200, k=1.8 / np.sqrt(net.n_clients))
+    return np.array([places[name] for name in net.labels]), False
 
 
 def _curves(ends: Array, bent: bool, tapered: bool) -> Array:
