@@ -27,10 +27,13 @@ from adfl_stats.errors import (
     StorageError,
     StorageWarning,
 )
+from adfl_stats.inference.bootstrap import Bootstrap
 from adfl_stats.inference.heterogeneity import Heterogeneity
+from adfl_stats.inference.majority import Majority
 from adfl_stats.inference.oracle import OracleComparison
 from adfl_stats.inference.results import Results
 from adfl_stats.inference.screening import Screening, screen
+from adfl_stats.inference.sensitivity import Sensitivity
 from adfl_stats.inference.storage import load
 from adfl_stats.losses.families import Huber, family
 from adfl_stats.losses.penalties import Ridge
@@ -75,6 +78,7 @@ __all__ = [
     "SLBRN",
     "UBAR",
     "AdflWarning",
+    "Bootstrap",
     "Bridge",
     "ClientData",
     "ClippedGossip",
@@ -89,6 +93,7 @@ __all__ = [
     "Heterogeneity",
     "Huber",
     "Local",
+    "Majority",
     "Method",
     "Network",
     "NetworkWarning",
@@ -98,6 +103,7 @@ __all__ = [
     "Ridge",
     "Screening",
     "SelectionWarning",
+    "Sensitivity",
     "StorageError",
     "StorageWarning",
     "Study",

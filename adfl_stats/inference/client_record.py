@@ -61,6 +61,9 @@ class ClientRecord:
         p-value. The variance has the clients' noise levels, the spread T, and what the client's own rows did to the
         estimate; the statistic is divided by the factor that its median over the normal clients calls for, if that is
         above one.
+    precision : ndarray (P, P)
+        The mean over the normal clients of (J_m^-1 + T)^-1, J_m the client's information over its noise level: what a
+        client says about the mean of the parameters.
     cochran : list of float
         Cochran's Q of the normal clients over all coefficients, its degrees of freedom, and its p-value.
     members : Members
@@ -83,6 +86,7 @@ class ClientRecord:
     df: Array
     p_values: Array
     cochran: list[float]
+    precision: Array
     members: Members = EVERYBODY
 
     WORDS: ClassVar = ("spread_kind", "components", "candidates", "cochran", "dispersion", "prior", "kurtosis")
@@ -91,6 +95,17 @@ class ClientRecord:
     def differ(self) -> bool:
         """Whether clients differ."""
         return self.spread_kind != "none"
+
+    @property
+    def client_sd(self) -> Array:
+        """Standard deviations of a client's own estimate (P,), sampling and spread together.
+
+        Of an average client: one that does not identify a coefficient by itself counts with what it says about it.
+        """
+        size = np.sqrt(np.diag(self.precision))
+        if not (size > 0.0).all():
+            return np.full(len(size), np.nan)
+        return np.sqrt(np.diag(np.linalg.pinv(self.precision / np.outer(size, size), hermitian=True))) / size
 
     def quantile(self, level: float) -> Array:
         """Return what the statistic of a client that follows the model stays below with this probability (M,)."""
@@ -176,8 +191,24 @@ def record_clients(
         df=df,
         p_values=np.where(heard & (ranks > 0), p_values, np.where(heard | silent, 1.0, 0.0)),
         cochran=model.cochran,
+        precision=_precision(model),
         members=members,
     )
+
+
+def _precision(model: ClientModel) -> Array:
+    """Return the mean over the normal clients of (J^-1 + T)^-1 = (I + J T)^-1 J."""
+    scores, units = model.scores, model.units
+    T, P = model.spread / np.outer(units, units), len(units)
+    normal = (model.probabilities[model.summaries.ranks > 0, 0] > 0.5).astype(np.float64)
+
+    def part(at: slice) -> Array:
+        J = scores.information[at]
+        left = np.linalg.solve(np.eye(P) + J @ T, J) if model.differ else J
+        return np.tensordot(normal[at], left, 1)
+
+    count = max(scores.members.count(normal), 1)
+    return scores.members.total(part) / (count * np.outer(units, units))
 
 
 def client_effects(model: ClientModel) -> ClientEffects:

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 from adfl_stats._arguments import in_interval
 from adfl_stats._properties import once
 from adfl_stats.inference.covariance import Inference
+from adfl_stats.inference.detection import detection_limits
 from adfl_stats.inference.estimates import Estimates
 from adfl_stats.inference.prediction import NewDesign, NewRows, Prediction, design_for
 from adfl_stats.inference.record import FitRecord
-from adfl_stats.trust import detectable_shift
 
 if TYPE_CHECKING:
     from statsmodels.stats.contrast import ContrastResults
@@ -136,8 +136,8 @@ class CoefficientInference(Estimates):
         cov_type : str, optional
             Of `cov_params`; ``res.cov_type`` if not given.
         contamination : float, optional
-            A share of the clients. Limits then allow for the bias that so many clients, shifted together by too little
-            to be seen, could leave in the coefficient; see `detection_limit`.
+            A share of the clients. Limits then allow for the bias that so many clients, shifted together by as much as
+            goes unseen with probability `alpha`, could leave in the coefficient; see `detection_limit`.
 
         Returns
         -------
@@ -148,25 +148,28 @@ class CoefficientInference(Estimates):
         se = self.standard_errors(cov_type)
         reach = Inference.of(self.record, cov_type).reach(alpha, np.eye(len(se))) * se
         if contamination is not None:
-            reach = reach + self.detection_limit(contamination)["bias"]
+            reach = reach + self.detection_limit(contamination, power=1.0 - alpha)["bias"]
         return pd.DataFrame({0: self.params - reach, 1: self.params + reach})
 
-    def detection_limit(self, share: float = 0.2) -> pd.DataFrame:
-        """Return the bias that a coherent minority could leave undetected.
+    def detection_limit(self, share: float = 0.2, power: float = 0.8) -> pd.DataFrame:
+        """Return which shift of some clients would be found, and the bias that a smaller one could leave.
 
-        The shift is an expectation for clients of equal size (ours; no result of the paper).
+        The clients are shifted together, by a parameter of their own (ours; no result of the paper). The shift is that
+        at which the model of clients finds them with the given probability; clients are taken to have equal sizes.
 
         Parameters
         ----------
         share : float
             Share of the clients that are shifted.
+        power : float
+            Probability of finding them.
 
         Returns
         -------
         DataFrame
-            One row per coefficient. shift : from how many standard deviations of a client on (sampling and spread
-            together) a share of the clients that is moved together is found on average; bias : how far a shift just
-            below that, in this coefficient alone, would move the estimate; bias / se : the same in standard errors.
+            One row per coefficient. shift : in standard deviations of a client (sampling and spread together); bias :
+            how far a shift just below that would move the estimate, in the direction in which it moves this coefficient
+            most; bias / se : the same in standard errors.
 
         Examples
         --------
@@ -178,14 +181,10 @@ class CoefficientInference(Estimates):
         True
         """
         in_interval(share, "share", 0.0, 0.5, open_low=True, open_high=True)
-        clients, errors = self.record.clients, self.record.effects.errors
-        known = (clients.probabilities[:, 0] > 0.5) & np.isfinite(errors).all(axis=1)
-        errors = clients.members.gather(errors[known])
-        sampling = np.median(errors, axis=0) if len(errors) else np.full(len(clients.spread), np.nan)
-        sd = np.sqrt(np.square(sampling) + np.diag(clients.spread))
-        shift = detectable_shift(clients.members.count(np.ones(len(known))), len(sd), share)
-        table = pd.DataFrame({"shift": shift, "bias": share * shift * sd}, index=self.params.index)
-        return table.assign(**{"bias / se": table["bias"] / self.bse})
+        in_interval(power, "power", 0.0, 1.0, open_low=True, open_high=True)
+        limits = detection_limits(self.record, share, power)
+        columns = {"shift": limits.shift, "bias": limits.bias, "bias / se": limits.bias / limits.se}
+        return pd.DataFrame(columns, index=self.params.index)
 
     def t_test(self, r_matrix: Hypotheses, cov_type: str | None = None) -> ContrastResults:
         """Test linear hypotheses one by one, as statsmodels does.

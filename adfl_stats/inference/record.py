@@ -31,7 +31,7 @@ from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.trust.weights import trusted_by
 
-__all__ = ["FitRecord", "RunRecord", "Start", "fit_record", "run_parts"]
+__all__ = ["FitRecord", "Recipe", "RunRecord", "Start", "fit_record", "run_parts"]
 
 
 # Rows of trusted clients, and rows per coefficient, below which standard errors allow for leverage (HC2 with t). The
@@ -72,6 +72,14 @@ class Start:
             away = np.linalg.norm(began - params, axis=1)
             reach, stacked = float(members.transport.largest(away)), float(np.sqrt(members.sum(np.square(away))))
         return cls(centre, spread, reach, stacked)
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How a fit was made, to make it again on other clients: the method, and whether clients may differ."""
+
+    method: Method
+    heterogeneity: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -167,6 +175,7 @@ class FitRecord(RunRecord):
     lost_formula: str = ""
     chosen_cov_type: str | None = None
     penalty: Ridge | None = None
+    recipe: Recipe | None = None
 
     @property
     def preconditioned(self) -> bool:
@@ -296,6 +305,7 @@ def fit_record(
         spec=glm.data.spec,
         formula=glm.data.formula,
         penalty=glm.penalty,
+        recipe=Recipe(method, plan.heterogeneity),
     )
 
 

@@ -15,6 +15,7 @@ from adfl_stats.inference.covariance import COV_TYPES, Inference
 from adfl_stats.inference.fitted import FittedRows
 from adfl_stats.inference.heterogeneity import Heterogeneity, heterogeneity_of
 from adfl_stats.inference.oracle import OracleComparison, compare_with_oracle
+from adfl_stats.inference.reanalysis import Reanalysis
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.inference.screening import screen_fit
 from adfl_stats.losses.families import Family
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["COV_TYPES", "Results"]
 
 
-class Results(FittedRows):
+class Results(FittedRows, Reanalysis):
     """Estimates, inference and diagnostics of a fit; made by `DecentralizedGLM.fit`, or read by `adfl_stats.load`.
 
     Point estimates are means over the clients' own estimates. Inference conditions on the clients'

@@ -18,6 +18,7 @@ from adfl_stats.report.text import Cells, TextSummary, network_cells, number, pa
 from adfl_stats.theory.checks import FAILS, INDICATIVE, UNKNOWN
 from adfl_stats.theory.condition_5 import Condition5, condition_5
 from adfl_stats.theory.constants import step_range
+from adfl_stats.theory.detection import unseen_contamination
 from adfl_stats.trust.weights import TRUST
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ def summary_notes(res: Results) -> list[str]:
             f"{fit.clients.spread_kind} and components {fit.clients.components}. Low weight means that the client does "
             "not fit the majority; it does not mean that its data are corrupt."
         )
+        notes += [check.note for check in unseen_contamination(fit)]
     if fit.glance.differ:
         mean = {
             "client": "each client counts once",

@@ -8,6 +8,7 @@ from adfl_stats.inference.record import FitRecord
 from adfl_stats.theory.checks import Report
 from adfl_stats.theory.conditions import conditions, start_conditions
 from adfl_stats.theory.constants import Constants
+from adfl_stats.theory.detection import unseen_contamination
 from adfl_stats.theory.fit_advice import fit_advice
 from adfl_stats.theory.theorems import corollary1, proposition1, theorem1, theorem2, theorem3
 
@@ -33,6 +34,6 @@ def audit(
     """
     c = Constants.of(fit, data, abnormal, theta0)
     parts = (conditions, theorem1, proposition1, theorem2, theorem3, start_conditions, corollary1)
-    lines = tuple(line for part in parts for line in part(c))
+    lines = (*(line for part in parts for line in part(c)), *unseen_contamination(fit))
     title = f"Theory behind {fit.method} ({fit.family.name}, {c.M} clients, N = {c.N:.0f}, P = {c.P})"
     return Report(title, lines, fit_advice(fit, c))

@@ -178,7 +178,8 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
     other = next((one for one in first.candidates if one.coherent != first.best.coherent), None)
     if other is None or other.criterion - first.best.criterion > REVISITED:
         return first.model
-    weights = _posterior(problem, first.model.summaries, first.heard, [other])[:, 0]
+    lost = first.model.summaries.lost | ~problem.objective.counted
+    weights = _posterior(lost, first.heard, [other])[:, 0]
     begin = weighted_solution(problem, problem.sizes * weights, first.model.theta)
     second = _settled(problem, begin, heterogeneity, only, weights > 0.5, minority=other.coherent)
     return min(first, second, key=lambda one: one.criterion + UNDECIDED * (one.best.runs.shifts is not None)).model
@@ -232,7 +233,7 @@ def _settled(
             candidates = _held(candidates, passes[1:])
         # The probabilities of a reading that is held are its own.
         reading = [one for one in candidates if minority in (None, one.coherent)]
-        posterior = _posterior(problem, summaries, heard, reading or candidates)
+        posterior = _posterior(summaries.lost | ~problem.objective.counted, heard, reading or candidates)
         weights = posterior[:, 0]
         before, theta = theta, weighted_solution(problem, problem.sizes * weights, theta)
         normal = weights > 0.5
@@ -286,7 +287,7 @@ def model_at(
         null = _null(problem, inside, normal)
         scores, units, heard = client_scores(inside, null)
         candidates = choose(scores, robust_centres(scores), heterogeneity, lambda *_: None, hasty=hasty, only=only)
-        posterior = _posterior(problem, inside, heard, candidates)
+        posterior = _posterior(inside.lost | ~problem.objective.counted, heard, candidates)
         posterior[~counted] = 0.0
         normal = posterior[:, 0] > 0.5
     if problem.members.count(~counted):
@@ -311,11 +312,10 @@ def differing_coefficients(problem: Problem, heterogeneity: str) -> Ints | None:
     return np.arange(problem.glm.family.outputs) * problem.glm.p + constant[0]
 
 
-def _posterior(problem: Problem, summaries: Summaries, heard: Mask, candidates: list[Candidate]) -> Array:
-    """Return the probabilities of all clients (M, 3), those without a score included."""
+def _posterior(lost: Mask, heard: Mask, candidates: list[Candidate]) -> Array:
+    """Return the probabilities of all clients (M, 3), those that are `lost` and those without a score included."""
     # A client of rank zero has no score: it is taken as normal.
-    lost = summaries.lost | ~problem.objective.counted
-    posterior = np.column_stack([~lost, np.zeros(problem.M), lost]).astype(np.float64)
+    posterior = np.column_stack([~lost, np.zeros(len(lost)), lost]).astype(np.float64)
     posterior[heard] = _probabilities(candidates)
     return posterior
 

@@ -2,8 +2,11 @@
 
 A share e of M clients is moved together by k standard deviations of a client. Along that direction the clients are a
 mixture of two normals. The model finds it where twice the log-likelihood that the mixture gains, over normal clients
-and over normal clients with a wider spread, exceeds its price (see `selection`); both are M times a Kullback-Leibler
-divergence in expectation. A smaller shift is not detected, and moves the estimate by e k client standard deviations.
+and over normal clients with a wider spread, exceeds its price (see `selection`). That gain is about normal over data
+sets: its mean is M times twice a Kullback-Leibler divergence plus the number of parameters that are fitted beyond those
+of the other model, its variance M times that of twice the log ratio of the densities plus twice that number (Wilks). A
+shift that is not found moves the estimate by e k client standard deviations. (Ours; simulations in
+tests/trust/test_detection.py and benchmarks/coverage.py.)
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ REACH, POINTS = 8.0, 4001
 LARGEST = 50.0
 
 
-def detectable_shift(clients: int, coefficients: int, share: float) -> float:
-    """Return the shift, in standard deviations of a client, from which a coherent minority is found on average.
+def detectable_shift(clients: int, coefficients: int, share: float, power: float = 0.8) -> float:
+    """Return the shift, in standard deviations of a client, from which a coherent minority is found.
 
     The shift is along one coefficient, where it is hardest to tell from a spread of that coefficient.
 
@@ -32,16 +35,21 @@ def detectable_shift(clients: int, coefficients: int, share: float) -> float:
         M and P.
     share : float
         Share of the clients that are shifted, below one half.
+    power : float
+        Probability of finding it.
 
     Examples
     --------
-    >>> 2.5 < detectable_shift(100, 5, 0.2) < 3.5
+    >>> 2.5 < detectable_shift(100, 5, 0.2) < detectable_shift(100, 5, 0.2, power=0.95) < 4.0
     True
     """
-    price = minority_price(coefficients)
+    price, beyond = minority_price(coefficients), stats.norm.ppf(power)
 
     def lead(shift: float) -> float:
-        plain, wide = (2.0 * clients * _divergence(share, shift, wide=wide) for wide in (False, True))
+        # The minority has its own centre and share.
+        more = coefficients + 1
+        plain = _gain(clients, share, shift, beyond, more, wide=False)
+        wide = _gain(clients, share, shift, beyond, more - 1, wide=True)
         # Along one coefficient a wider spread is one variance more.
         return min(plain - price, wide - max(price - np.log(clients), 0.0))
 
@@ -50,10 +58,15 @@ def detectable_shift(clients: int, coefficients: int, share: float) -> float:
     return float(optimize.brentq(lead, 0.0, LARGEST, xtol=1e-4))
 
 
-def _divergence(share: float, shift: float, *, wide: bool) -> float:
-    """Return the Kullback-Leibler divergence of the mixture from the nearest normal law of variance one, or of any."""
+def _gain(clients: int, share: float, shift: float, beyond: float, more: int, *, wide: bool) -> float:
+    """Return what the mixture gains over the nearest normal law, less `beyond` standard deviations.
+
+    That law has variance one, or any (`wide`), and the mixture so many more parameters.
+    """
     grid = np.linspace(-REACH, shift + REACH, POINTS)
     mixture = (1.0 - share) * stats.norm.pdf(grid) + share * stats.norm.pdf(grid - shift)
     sd = np.sqrt(1.0 + share * (1.0 - share) * shift**2) if wide else 1.0
     logs = np.log(np.maximum(mixture, 1e-300)) - stats.norm.logpdf(grid, share * shift, sd)
-    return float(np.trapezoid(mixture * logs, grid))
+    mean, square = (float(np.trapezoid(mixture * part, grid)) for part in (logs, logs**2))
+    variance = 4.0 * clients * max(square - mean**2, 0.0) + 2.0 * more
+    return 2.0 * clients * mean + more - beyond * float(np.sqrt(variance))

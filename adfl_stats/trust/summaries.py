@@ -35,6 +35,22 @@ MOST_LEVERAGE = 0.9
 USUAL_TRACE = 4.0
 
 
+# What summaries have one entry a client of.
+_BY_CLIENT = (
+    "scores",
+    "factors",
+    "ranks",
+    "lost",
+    "sizes",
+    "residuals",
+    "dispersions",
+    "expected_peaks",
+    "own_peaks",
+    "peaks",
+    "altered",
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Summaries:
     """The clients at a common theta. Rows beyond a client's rank are zero.
@@ -90,6 +106,11 @@ class Summaries:
     altered: Array
     mechanisms: tuple[str, ...]
     members: Members = EVERYBODY
+
+    def of(self, clients: Ints) -> Summaries:
+        """Return the summaries of some clients, each as often as it is named, where all are here; the shape is kept."""
+        single = {name: getattr(self, name)[clients] for name in _BY_CLIENT}
+        return replace(self, **single)
 
     def moved(self, step: Array) -> Summaries:
         """Return the summaries at theta + step, where the information is the same everywhere (Gaussian)."""

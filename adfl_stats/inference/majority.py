@@ -1,0 +1,262 @@
+"""How firmly the majority is identified: the best rival half, and how many clients decide.
+
+A rival is another parameter that half of the clients fit together. Halves are found by concentration (`TrimmedScores`)
+from random sets of clients, from the clients that were set aside and from the coherent minority. The misfit of a half
+is the sum over its clients of the deviance beyond that at the parameter that suits each best, per unit of dispersion:
+zero for the half that fits, and in units of twice a log-likelihood for a rival. (Ours; no result of the paper, which
+assumes a majority of normal clients in section 3.1.)
+"""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from adfl_stats._text import framed
+from adfl_stats._types import Array, Mask
+from adfl_stats.data.batches import batches
+from adfl_stats.engine.equations import weighted_solution
+from adfl_stats.engine.problem import Problem
+from adfl_stats.inference.refits import Refits
+from adfl_stats.losses.client_sums import linear_predictors
+from adfl_stats.methods import TrimmedScores
+from adfl_stats.trust import ClientModel
+from adfl_stats.trust.refits import refit_draws
+from adfl_stats.trust.weights import majority
+
+if TYPE_CHECKING:
+    from adfl_stats.inference.record import FitRecord
+    from adfl_stats.inference.results import Results
+
+__all__ = ["Majority", "majority_of"]
+
+# A rival is another parameter if it is this many standard errors away in some coefficient. Ours: estimates of two
+# halves of clients that are alike are within 4 standard errors of the whole, see tests/inference/test_majority.py.
+APART = 4.0
+# Random sets that concentration begins with. Ours: twice those of a fit's start.
+STARTS = 24
+
+
+@dataclass(frozen=True, eq=False)
+class Majority:
+    """How firmly the majority of a fit is identified; made by ``res.majority()``.
+
+    Attributes
+    ----------
+    rival : Series or None
+        The parameter that the best rival half shares; None where every start leads to the fit's own.
+    excess : float
+        By how much that half fits worse than the fit's, in deviance per unit of dispersion; infinite without a rival.
+    overlap : float
+        Share of the rival half that belongs to the fit's half too.
+    breakdown : int
+        How many clients would have to follow the rival instead of the fit before its half fits better; without a
+        rival, before half of the clients are off.
+    clients : DataFrame
+        One row a client. weight; margin : deviance at the rival less that at the estimate, per unit of dispersion,
+        negative for clients that the rival suits better; removals : how many other clients would have to be left out
+        before this one's verdict (weight above or below one half) changes, to first order, the most influential
+        first; infinite where half of the clients do not suffice.
+    coefficients : DataFrame
+        One row a coefficient. se : how many clients would have to be left out to move it by one standard error; sign :
+        to change its sign; both to first order, most influential first; moved : by how many standard errors the
+        estimate, weights estimated anew, really moves without the clients counted under `se`.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.4, corruption="MP", seed=1, M=20, n=60, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+    >>> firm = model.fit().majority()
+    >>> firm.breakdown, firm.excess > 0.0
+    (3, True)
+    """
+
+    rival: pd.Series | None
+    excess: float
+    overlap: float
+    breakdown: int
+    clients: pd.DataFrame
+    coefficients: pd.DataFrame
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a client.
+
+        Returns
+        -------
+        DataFrame
+            weight, margin and removals; see `clients`.
+        """
+        return self.clients.copy()
+
+    def __str__(self) -> str:
+        few = self.clients.sort_values("removals").head(5)
+        tables = [
+            "Clients to leave out before a coefficient changes",
+            self.coefficients.to_string(float_format=_number),
+            "",
+            "Clients whose verdict depends on the fewest others",
+            few.to_string(float_format=_number),
+        ]
+        return framed("Identification of the majority", "\n".join(tables), self._notes)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._notes)
+        tables = self.coefficients.to_html(float_format=_number) + self.clients.to_html(float_format=_number)
+        return f"<h3>Identification of the majority</h3>{notes}{tables}"
+
+    @property
+    def _notes(self) -> list[str]:
+        count = len(self.clients)
+        if self.rival is None:
+            return [
+                "No rival: from every start, half of the clients agree on this parameter.",
+                f"{self.breakdown} of {count} clients would have to be off as well before half of them are.",
+            ]
+        liked = int((self.clients["margin"] < 0.0).sum())
+        return [
+            f"The best rival half fits worse by {self.excess:.1f} in deviance (twice the log-likelihood). It shares "
+            f"{self.overlap:.0%} of its clients with this fit's half; it suits {liked} of {count} clients better.",
+            f"{self.breakdown} more client(s) would have to follow the rival before its half fits better.",
+        ]
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def majority_of(res: Results) -> Majority:
+    """Look for a rival half, and count the clients that decide."""
+    refits, fit = Refits.of(res, "majority"), res.record
+    problem, theta = refits.problem.unpenalised, res.params.to_numpy()
+    M, se = problem.M, res.bse.to_numpy()
+    own = next(iter(refit_draws(problem, theta, [np.ones(M, dtype=np.int64)], refits.heterogeneity))).model
+    dispersion = own.null.dispersion
+    rivals = _rivals(problem, fit, theta, se)
+    margins, excess, overlap, rival = np.full(M, np.nan), np.inf, np.nan, None
+    breakdown = max(int(np.ceil(M / 2)) - int((fit.weights < 0.5).sum()), 0)
+    if len(rivals):
+        deviances = _client_deviances(problem, np.vstack([theta, rivals])) / dispersion
+        found = [_compared(deviances[:, k] - deviances[:, 0]) for k in range(1, len(rivals) + 1)]
+        best = int(np.argmin([one[0] for one in found]))
+        excess, overlap, breakdown = found[best]
+        margins, rival = deviances[:, best + 1] - deviances[:, 0], pd.Series(rivals[best], index=res.params.index)
+    clients = pd.DataFrame(
+        {"weight": fit.weights, "margin": margins, "removals": _removals(own, fit.evidence.shift)},
+        index=fit.labels.rename(fit.client_name),
+    )
+    return Majority(rival, excess, overlap, breakdown, clients, _coefficients(res, refits))
+
+
+def _rivals(problem: Problem, fit: FitRecord, theta: Array, se: Array) -> Array:
+    """Return other parameters (R, P) that half of the clients share."""
+    aside, starts = fit.weights < 0.5, []
+    if aside.any() and not aside.all():
+        starts.append(weighted_solution(problem, problem.sizes * aside * problem.objective.counted, theta))
+    if np.isfinite(fit.clients.shift).all():
+        starts.append(theta + fit.clients.shift)
+    starts = [one for one in starts if np.isfinite(one).all()]
+    sets = TrimmedScores(starts=STARTS, seed=1).concentrate(problem, np.array(starts).reshape(-1, problem.P))
+    found = sets.theta[np.isfinite(sets.misfit)]
+    far = (np.abs(found - theta) / se).max(axis=1) > APART
+    # The centre of the clients set aside is a rival even where no half goes with it.
+    return np.vstack([found[far], *starts]) if starts else found[far]
+
+
+def _client_deviances(problem: Problem, thetas: Array) -> Array:
+    """Return each client's deviance at every one of thetas (R, P), (M, R)."""
+    data, family = problem.glm.data, problem.glm.family
+    out = np.zeros((problem.M, len(thetas)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for batch in batches(data, 1):
+            y, weight = data.y[batch.rows], data.weights_of(batch.rows)
+            for r, eta in enumerate(linear_predictors(data, family, thetas, batch.rows)):
+                out[batch.clients, r] += batch.sums(weight * family.deviance(eta, y))
+    return np.where(np.isfinite(out), out, np.finfo(float).max / 1e10)
+
+
+def _compared(margin: Array) -> tuple[float, float, int]:
+    """Return the excess misfit of the rival's half, the overlap of the halves, and how many clients must change.
+
+    `margin` (M,) is the deviance at the rival less that at the fit.
+    """
+    h = majority(len(margin))
+    order = np.argsort(margin, kind="stable")
+    overlap = len(np.intersect1d(order[:h], order[-h:])) / h
+    excess = _misfits(np.sort(margin), h)
+    changed = np.sort(margin)
+    breakdown = 0
+    # Those that change are the ones whose word counts most.
+    while breakdown < len(margin) and _misfits(np.sort(changed), h) > 0.0:
+        last = int(np.argmax(changed))
+        changed[last], breakdown = -changed[last], breakdown + 1
+    return excess, overlap, breakdown
+
+
+def _misfits(margin: Array, h: int) -> float:
+    """Return the misfit of the rival's half less that of the fit's, for sorted margins."""
+    return float(np.maximum(margin[:h], 0.0).sum() - np.maximum(-margin[-h:], 0.0).sum())
+
+
+def _removals(model: ClientModel, shift: Array) -> Array:
+    """Return how many others must be left out before a client's probability of being normal crosses one half.
+
+    Leaving client j out moves the centre by its `shift` (M, P), and a move D of the centre adds to a client's log odds
+    s'D - D'LD / 2, with s its score and L its information about the centre.
+    """
+    M, P = shift.shape
+    heard, normal = model.summaries.ranks > 0, np.clip(model.weights, 1e-300, 1.0 - 1e-16)
+    odds, moves = np.log(normal) - np.log1p(-normal), np.nan_to_num(shift) / model.units
+    T = model.spread / np.outer(model.units, model.units)
+    scores, half = model.scores, M // 2
+    left = np.linalg.solve(np.eye(P) + scores.information @ T, scores.information)
+    slopes = np.linalg.solve(np.eye(P) + scores.information @ T, scores.slopes[:, :, None])[:, :, 0]
+    out = np.full(M, np.inf)
+    for k, m in enumerate(np.flatnonzero(heard)):
+        towards = 1.0 if odds[m] < 0.0 else -1.0
+        gains = towards * (moves @ slopes[k])
+        gains[m] = -np.inf
+        order = np.argsort(-gains, kind="stable")[:half]
+        path = np.cumsum(moves[order[gains[order] > 0.0]], axis=0)
+        change = path @ slopes[k] - 0.5 * np.einsum("ri,ij,rj->r", path, left[k], path)
+        enough = towards * change >= np.abs(odds[m])
+        if enough.any():
+            out[m] = int(np.argmax(enough)) + 1
+    return out
+
+
+def _coefficients(res: Results, refits: Refits) -> pd.DataFrame:
+    """Return how many clients decide about each coefficient."""
+    shift, params, se = res.record.evidence.shift, res.params.to_numpy(), res.bse.to_numpy()
+    M, rows, sets = len(shift), [], []
+    for k, name in enumerate(res.params.index):
+        counts, chosen = _fewest(shift[:, k], se[k])
+        rows.append({"coefficient": name, "se": counts, "sign": _fewest(shift[:, k], params[k], signed=True)[0]})
+        sets.append(chosen)
+    draws = [np.where(chosen, 0, 1) for chosen in sets]
+    for row, k, one in zip(rows, range(len(rows)), refits.each(draws), strict=True):
+        row["moved"] = (one.theta[k] - params[k]) / se[k] if np.isfinite(row["se"]) else np.nan
+    return pd.DataFrame(rows).set_index("coefficient").rename_axis(None) if M else pd.DataFrame(rows)
+
+
+def _fewest(shift: Array, distance: float, *, signed: bool = False) -> tuple[float, Mask]:
+    """Return the least number of clients whose shifts add up to a distance, and which; infinite beyond half of them.
+
+    With `signed` the move is against the sign of `distance`, else in the direction that takes fewer.
+    """
+    best, which = np.inf, np.zeros(len(shift), dtype=bool)
+    for sign in (-np.sign(distance),) if signed else (1.0, -1.0):
+        gains = sign * np.nan_to_num(shift)
+        order = np.argsort(-gains, kind="stable")[: len(shift) // 2]
+        reached = np.cumsum(np.maximum(gains[order], 0.0)) >= np.abs(distance)
+        if reached.any() and int(np.argmax(reached)) + 1 < best:
+            best = float(np.argmax(reached)) + 1.0
+            which = np.isin(np.arange(len(shift)), order[: int(best)])
+    return best, which

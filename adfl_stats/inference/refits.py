@@ -1,0 +1,189 @@
+"""A fit again on other sets of its clients, with their weights estimated anew; the network's limit each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from adfl_stats._threads import default_threads, one_blas_thread
+from adfl_stats._types import Array, Ints
+from adfl_stats.engine.equations import weighted_solutions
+from adfl_stats.engine.problem import Problem
+from adfl_stats.inference.at_estimate import PARTS, AtEstimate
+from adfl_stats.inference.by_row import gather_rows
+from adfl_stats.inference.clustered import gather_clustered
+from adfl_stats.inference.covariance import Inference
+from adfl_stats.inference.fitted import ModelNames
+from adfl_stats.inference.record import FitRecord, Recipe
+from adfl_stats.losses.evaluation import evaluate
+from adfl_stats.losses.glm import GLM
+from adfl_stats.methods import Method
+from adfl_stats.trust.refits import TOGETHER, Draw, refit_draws
+
+if TYPE_CHECKING:
+    from adfl_stats.inference.results import Results
+
+__all__ = ["Refit", "Refits", "model_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Refit:
+    """An estimate on some of the clients.
+
+    Attributes
+    ----------
+    counts : ndarray (M,) of int
+        How often each client counts.
+    theta : ndarray (P,)
+        The estimate; NaN where the clients do not identify all coefficients.
+    weights, totals : ndarray (M,)
+        omega_m, and the total weights v_m of the estimating equation, each client as often as it counts.
+    spread : ndarray (P, P) or None
+        T, where the clients differ.
+    dispersion : float
+        The typical noise level.
+    """
+
+    counts: Ints
+    theta: Array
+    weights: Array
+    totals: Array
+    spread: Array | None
+    dispersion: float
+
+
+@dataclass(frozen=True, eq=False)
+class Refits:
+    """How to fit again: the problem, the method, the estimate, and whether clients may differ.
+
+    Where the fit asked the data whether clients differ, its answer holds for all draws, and how much they do is
+    estimated anew: copies of a client in a draw would count as a reason to differ.
+    """
+
+    problem: Problem
+    method: Method
+    params: Array
+    heterogeneity: str
+
+    @classmethod
+    def of(cls, res: Results, what: str) -> Refits:
+        """Return what a fit needs to be made again; ValueError where its results have let go of the model."""
+        model, recipe = model_of(res, what)
+        method, aside = recipe.method, res.record.set_aside
+        if not method.models_clients and method.known_weights(model.data.labels) is None:
+            raise ValueError(
+                f"{what} estimates the weights of the model of clients anew, and {method.name} as fitted has others; "
+                "fit ad.ADFL(), or ad.DFL(weights=res.client_weights) to take the weights as given"
+            )
+        data = model.data.setting_aside(aside) if aside.any() else model.data
+        problem = Problem(GLM(data, model.family, model.penalty), model.network, model.weighting, default_threads())
+        spread = recipe.heterogeneity
+        if spread == "auto":
+            spread = "estimate" if res.record.clients.differ else "none"
+        return cls(problem, method, res.params.to_numpy(), spread)
+
+    @property
+    def labels(self) -> pd.Index:
+        """The clients."""
+        return self.problem.labels
+
+    def each(self, draws: Sequence[Ints], *, progress: bool = False, label: str = "fits") -> Iterator[Refit]:
+        """Yield the fits on draws of the clients, in their order."""
+        bar = _bar(len(draws), label) if progress else None
+        try:
+            for low in range(0, len(draws), TOGETHER):
+                with one_blas_thread():
+                    fitted = self._together(draws[low : low + TOGETHER])
+                for one in fitted:
+                    yield one
+                    if bar is not None:
+                        bar.update()
+        finally:
+            if bar is not None:
+                bar.close()
+
+    def _together(self, draws: Sequence[Ints]) -> list[Refit]:
+        """Fit some draws; one pass over the data serves all of them where it can."""
+        problem, method = self.problem, self.method
+        models: list[Draw | None] = [None] * len(draws)
+        if method.models_clients:
+            models = list(refit_draws(problem.unpenalised, self.params, draws, self.heterogeneity))
+        steps = [self._totals(counts, model) for counts, model in zip(draws, models, strict=True)]
+        totals = np.stack([v for _, v in steps], axis=1)
+        starts = np.stack([self.params if one is None else one.model.theta for one in models])
+        starts = np.where(np.isfinite(starts), starts, self.params)
+        found = weighted_solutions(problem, totals, starts)
+        known = found.reached & (found.ranks == problem.P)
+        theta = np.where(known[:, None], found.theta, np.nan)
+        out = []
+        for counts, model, point, (weights, total) in zip(draws, models, theta, steps, strict=True):
+            spread, phi = None, 1.0
+            if model is not None:
+                point = point if np.isfinite(model.model.theta).all() else np.full_like(point, np.nan)
+                spread, phi = model.model.spread if model.model.differ else None, model.model.null.dispersion
+            out.append(Refit(counts, point, weights, total, spread, phi))
+        return out
+
+    def standard_errors(self, record: FitRecord, one: Refit, cov_type: str) -> Array:
+        """Return the standard errors of a refit by a kind of covariance, given its weights."""
+        glm, P = self.problem.glm, self.problem.P
+        if not np.isfinite(one.theta).all():
+            return np.full(P, np.nan)
+        slope = None if glm.penalty is None else glm.penalty.gradient(one.theta)
+        point = evaluate(glm.data, glm.family, one.theta, one.totals, slope=slope)
+        point = point.penalised(glm.penalty, one.theta, float(one.totals.mean()))
+        parts: dict[str, Any] = dict.fromkeys(PARTS) | {"evaluation": point.evaluation}
+        if cov_type.startswith("CR"):
+            parts["clustered"] = gather_clustered(
+                glm.data,
+                one.totals,
+                point,
+                smooth=True,
+                spread=one.spread,
+                dispersion=one.dispersion,
+                ridge=glm.ridge,
+            )
+        elif cov_type.startswith("HC"):
+            parts["by_row"] = gather_rows(
+                glm.data, glm.family, one.theta, one.totals, point.evaluation, smooth=True, slope=slope
+            )
+        seen = replace(record, total_weights=one.totals, at_estimate=AtEstimate.of_parts(parts))
+        return Inference(seen, cov_type).standard_errors(np.eye(P))
+
+    def _totals(self, counts: Ints, draw: Draw | None) -> tuple[Array, Array]:
+        """Return the weights of a draw, and its total weights."""
+        problem, method, shares = self.problem, self.method, None
+        if draw is None:
+            known = method.known_weights(problem.labels)
+            assert known is not None
+            weights = known * (counts > 0)
+        else:
+            weights = draw.weights
+            if problem.weighting == "random-effects":
+                shares = np.ones(problem.M)
+                shares[draw.clients] = draw.model.information_shares
+        steps = problem.steps(weights, balance=method.balance, shares=shares)
+        return weights, steps.totals * counts
+
+
+def model_of(res: Results, what: str) -> tuple[Any, Recipe]:
+    """Return model and recipe of results; ValueError where they have let go of them."""
+    model, recipe = res.model, res.record.recipe
+    if isinstance(model, ModelNames) or recipe is None:
+        raise ValueError(
+            f"res.{what}() fits the model again, and these results do not hold it any more (they were saved, pickled, "
+            "loaded, told to remove_data, or all of their inference was computed). Fit again with keep_data=True"
+        )
+    return model, recipe
+
+
+def _bar(total: int, label: str) -> Any:
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise ImportError("progress=True needs tqdm; install it with: pip install 'adfl-stats[study]'") from None
+    return tqdm(total=total, desc=label, unit="fit", leave=False)

@@ -1,0 +1,223 @@
+"""Sensitivity: what a fit would say from other starts, with other weights, and without each client."""
+
+from __future__ import annotations
+
+import html
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from adfl_stats._arguments import listing
+from adfl_stats._text import framed
+from adfl_stats._types import Array
+from adfl_stats.inference.record import Recipe
+from adfl_stats.inference.refits import Refits, model_of
+from adfl_stats.inference.screening import screen_fit
+from adfl_stats.methods import ADFL, DFL, Bridge, Method, TrimmedScores
+from adfl_stats.network.network import Network
+from adfl_stats.trust.weights import trusted_by
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from adfl_stats.inference.results import Results
+
+__all__ = ["Sensitivity", "sensitivity_of"]
+
+# Levels of the screening whose flags are left out, and factors of lambda. Ours: the usual levels, and half and twice.
+LEVELS = (0.01, 0.05, 0.1, 0.2)
+FACTORS = (0.5, 1.0, 2.0)
+BASE = ("this fit", "")
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivity:
+    """Estimates, standard errors and trusted clients of a fit under other choices; made by ``res.sensitivity()``.
+
+    Attributes
+    ----------
+    params, bse : DataFrame
+        One row a choice, one column a coefficient.
+    trusted : Series
+        Clients that are not down-weighted.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=10, n=60, p=2)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3)).fit()
+    >>> found = res.sensitivity(clients=False)
+    >>> int(found.trusted["balance", "off"]), bool(found.shift.loc["start"].abs().max().max() < 0.1)
+    (8, True)
+    """
+
+    params: pd.DataFrame
+    bse: pd.DataFrame
+    trusted: pd.Series
+
+    @property
+    def shift(self) -> pd.DataFrame:
+        """How far each estimate is from that of the fit, in its standard errors."""
+        return (self.params - self.params.loc[BASE]) / self.bse.loc[BASE]
+
+    def to_frame(self, coefficient: str | None = None) -> pd.DataFrame:
+        """Return one row a choice.
+
+        Parameters
+        ----------
+        coefficient : str, optional
+            Which; without it the one that moves most in each row, with its name.
+
+        Returns
+        -------
+        DataFrame
+            trusted : clients that are not down-weighted; coefficient, coef, se : the estimate and its standard error;
+            shift : its distance from the fit's, in standard errors of the fit.
+        """
+        names = self.params.columns
+        if coefficient is not None and coefficient not in names:
+            raise ValueError(f"coefficient is {coefficient!r}; it is one of {listing(names)}")
+        shift = self.shift.to_numpy()
+        if coefficient is None:
+            which = np.argmax(np.nan_to_num(np.abs(shift), nan=-1.0), axis=1)
+        else:
+            which = np.full(len(shift), names.get_loc(coefficient))
+        rows = np.arange(len(shift))
+        return pd.DataFrame(
+            {
+                "trusted": self.trusted,
+                "coefficient": names[which],
+                "coef": self.params.to_numpy()[rows, which],
+                "se": self.bse.to_numpy()[rows, which],
+                "shift": shift[rows, which],
+            },
+            index=self.params.index,
+        )
+
+    def plot(self, coefficient: str | None = None, ax: Axes | None = None) -> Axes:
+        """Draw one coefficient with its interval under every choice.
+
+        Parameters
+        ----------
+        coefficient : str, optional
+            Which; without it the one that moves most.
+        ax : matplotlib axes, optional
+            Where to draw; a new figure if not given.
+
+        Returns
+        -------
+        matplotlib axes
+            The axes.
+        """
+        from adfl_stats.report.plots import sensitivity
+
+        return sensitivity(self, coefficient, ax)
+
+    def __str__(self) -> str:
+        return framed(self._title, self._table.to_string(formatters=_FORMATS), self._notes)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._notes)
+        return f"<h3>{self._title}</h3>{self._table.to_html(formatters=_FORMATS)}{notes}"
+
+    @property
+    def _title(self) -> str:
+        return "Sensitivity: the coefficient that moves most, in standard errors of this fit"
+
+    @property
+    def _table(self) -> pd.DataFrame:
+        """All choices, and of the clients left out the five that move the estimate most."""
+        table = self.to_frame()
+        left = table.index.get_level_values(0) == "without"
+        most = table[left].sort_values("shift", key=np.abs, ascending=False).index[:5]
+        return pd.concat([table[~left], table.loc[most]])
+
+    @property
+    def _notes(self) -> list[str]:
+        moved = self.shift.abs().max(axis=1)
+        left = moved.index.get_level_values(0) == "without"
+        notes = [
+            f"The largest move is {moved.max():.2f} standard errors ({' '.join(map(str, moved.idxmax())).strip()}).",
+            "Weights by lambda are those of the paper, exp(-lambda s) over their largest.",
+        ]
+        if left.any():
+            notes.append(
+                f"Of {left.sum()} clients left out one at a time, weights estimated anew, the five that move the "
+                "estimate most are shown; to_frame() has all."
+            )
+        return notes
+
+
+def sensitivity_of(res: Results, *, clients: bool, progress: bool) -> Sensitivity:
+    """Fit again under other choices."""
+    model, recipe = model_of(res, "sensitivity")
+    rows: dict[tuple[str, str], tuple[Array, Array, int]] = {
+        BASE: (res.params.to_numpy(), res.bse.to_numpy(), int(res.record.trusted.sum()))
+    }
+    with warnings.catch_warnings():
+        # Warnings of the fits that are compared are about them; the table shows what they lead to.
+        warnings.simplefilter("ignore")
+        for key, method, heterogeneity in _choices(res, model, recipe):
+            other = model.fit(method, heterogeneity=heterogeneity)
+            rows[key] = other.params.to_numpy(), other.bse.to_numpy(), int(other.record.trusted.sum())
+        if clients:
+            rows |= _without_each(res, progress=progress)
+    index = pd.MultiIndex.from_tuples(list(rows), names=["choice", "value"])
+    params, errors = (
+        pd.DataFrame([row[k] for row in rows.values()], index=index, columns=res.params.index) for k in (0, 1)
+    )
+    return Sensitivity(params, errors, pd.Series([row[2] for row in rows.values()], index=index, name="trusted"))
+
+
+def _choices(res: Results, model: Any, recipe: Recipe) -> Iterator[tuple[tuple[str, str], Method, str]]:
+    """Yield names, methods and heterogeneity of the fits to compare with."""
+    method, spread = recipe.method, recipe.heterogeneity
+    fixed = isinstance(model.network, Network)
+    adaptive = method if isinstance(method, ADFL) else ADFL(balance=fixed)
+    for name, init in (("DFL", DFL()), ("BRIDGE-M", Bridge("median")), ("trimmed scores", TrimmedScores())):
+        yield ("start", name), adaptive.starting_from(init), spread
+    by_norm = replace(adaptive, lam="cv", measure="norm", equalise=False)
+    chosen = model.fit(by_norm).method.details["lam"]
+    for factor in FACTORS:
+        lam = float(chosen * factor)
+        yield ("lambda", f"{lam:.3g}"), replace(by_norm, lam=lam), spread
+    by_score = replace(by_norm, measure="score")
+    yield ("weights", "gradient norm"), by_norm, spread
+    yield ("weights", "score"), by_score, spread
+    yield (
+        ("weights", "model of clients"),
+        replace(adaptive, lam=None, measure=None, equalise=None, refresh=None),
+        spread,
+    )
+    for q in LEVELS:
+        kept = 1.0 - screen_fit(res.record, q).to_frame()["flagged"].astype(float)
+        if kept.any():
+            yield ("not flagged at q", f"{q:g}"), DFL(kept, balance=adaptive.balance), spread
+    if fixed:
+        for on in (True, False):
+            yield ("balance", "on" if on else "off"), replace(adaptive, balance=on), spread
+    for kind in ("none", "auto", "estimate"):
+        yield ("heterogeneity", kind), adaptive, kind
+
+
+def _without_each(res: Results, *, progress: bool) -> dict[tuple[str, str], tuple[Array, Array, int]]:
+    """Fit again without each client that has weight, weights estimated anew."""
+    refits = Refits.of(res, "sensitivity")
+    M, kind = len(refits.labels), res.cov_type
+    draws = [np.ones(M, dtype=np.int64) - (np.arange(M) == m) for m in range(M)]
+    rows = {}
+    for m, one in enumerate(refits.each(draws, progress=progress, label="clients left out")):
+        inside = one.counts > 0
+        trusted = int((inside & trusted_by(one.weights)).sum())
+        rows["without", str(refits.labels[m])] = one.theta, refits.standard_errors(res.record, one, kind), trusted
+    return rows
+
+
+_FORMATS = {"coef": "{:.4g}".format, "se": "{:.3g}".format, "shift": "{:+.2f}".format}

@@ -1,0 +1,78 @@
+"""Each row of the sensitivity table is a fit that can be made by hand."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import adfl_stats as ad
+
+
+@pytest.fixture(scope="module")
+def model():
+    sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=3, M=12, n=40, p=3)
+    data = ad.ClientData.from_arrays(sim.X, sim.y, np.array([f"c{m:02d}" for m in sim.client]))
+    return ad.DecentralizedGLM(data, ad.networks.directed_circle(12, 4, labels=data.labels))
+
+
+@pytest.fixture(scope="module")
+def res(model):
+    return model.fit(keep_data=True)
+
+
+@pytest.fixture(scope="module")
+def table(res):
+    return res.sensitivity()
+
+
+def test_rows_are_fits(model, res, table):
+    by_hand = {
+        ("this fit", ""): res,
+        ("start", "DFL"): model.fit(ad.ADFL(init=ad.DFL(), balance=True)),
+        ("balance", "off"): model.fit(ad.ADFL(balance=False)),
+        ("heterogeneity", "estimate"): model.fit(heterogeneity="estimate"),
+        ("weights", "score"): model.fit(ad.ADFL(lam="cv", measure="score", equalise=False, balance=True)),
+        ("not flagged at q", "0.05"): model.fit(
+            ad.DFL(1.0 - ad.screen(res, 0.05).to_frame()["flagged"].astype(float), balance=True)
+        ),
+    }
+    lam = next(float(value) for what, value in table.params.index if what == "lambda")
+    by_hand["lambda", f"{lam:.3g}"] = model.fit(ad.ADFL(lam=lam, measure="norm", equalise=False, balance=True))
+    for row, fit in by_hand.items():
+        # lambda is shown, and taken here, to three digits.
+        slack = 1e-2 if row[0] == "lambda" else 1e-6
+        assert_allclose(table.params.loc[row], fit.params, rtol=slack, atol=slack)
+        assert_allclose(table.bse.loc[row], fit.bse, rtol=slack)
+        assert table.trusted[row] == fit.record.trusted.sum()
+    assert_allclose(table.shift.loc["balance", "off"], (model.fit(ad.ADFL()).params - res.params) / res.bse, atol=1e-6)
+
+
+def test_clients_left_out_are_fits_without_them(model, res, table):
+    without = table.params.loc["without"]
+    assert list(without.index) == list(model.data.labels)
+    # An abnormal client changes nothing; a normal one moves the estimate as `screen` says, to first order exactly.
+    aside = res.client_weights < 0.1
+    assert aside.any()
+    assert_allclose(without[aside.to_numpy()] - res.params, 0.0, atol=0.1 * res.bse.min())
+    shifts = ad.screen(res).shifts
+    assert_allclose(without[~aside.to_numpy()] - res.params, shifts[~aside], atol=0.1 * res.bse.min())
+    assert (table.trusted.loc["without"] == (~aside).sum() - (~aside).to_numpy()).all()
+
+
+def test_frame_text_and_plot(res, table):
+    frame = table.to_frame()
+    assert list(frame.columns) == ["trusted", "coefficient", "coef", "se", "shift"]
+    row = frame.loc[("heterogeneity", "none")]
+    assert row["shift"] == table.shift.loc[("heterogeneity", "none"), row["coefficient"]]
+    assert abs(row["shift"]) == table.shift.loc[("heterogeneity", "none")].abs().max()
+    assert set(table.to_frame("x2")["coefficient"]) == {"x2"}
+    with pytest.raises(ValueError, match="coefficient is 'x9'; it is one of 'x1', 'x2', 'x3'"):
+        table.to_frame("x9")
+    text = str(table)
+    assert "not flagged at q" in text
+    assert "Of 12 clients left out one at a time" in text
+    assert max(map(len, text.splitlines())) <= 90
+    assert "<table" in table._repr_html_()
+    assert table.plot("x1").get_xlabel() == "x1"
+    with pytest.raises(ValueError, match="coefficient is 'x9'"):
+        table.plot("x9")
+    assert "without" not in res.sensitivity(clients=False).params.index.get_level_values(0)
