@@ -173,7 +173,7 @@ def _checks(problem: Problem, here: Outlook, limits: Bottleneck, tolerance: floa
     share, rounds = f"<= {BIAS_SHARE * tolerance:.3g}", f"as it is {number(here.rounds)}"
     return (
         Check("bias of the step", "", here.bias, share, decided(here.bias <= BIAS_SHARE * tolerance),
-              "Error of the limit at this step, in standard errors; rounds do not reduce it. Proposition 1 bounds it."),
+              "Error of the limit at this step, in standard errors; rounds do not reduce it."),
         Check("safe step", "", here.safe, f">= {here.step:.3g}", decided(here.safe >= here.step),
               "One over the largest curvature of any client: larger steps may diverge."),
         Check("imbalance", "", here.imbalance, f"<= {tolerance:.3g}", decided(here.imbalance <= tolerance),

@@ -187,15 +187,17 @@ class Report:
 
     def __str__(self) -> str:
         lines = [titled(self.title), rule(), _row("", "value", "wanted", "status"), rule("-")]
-        for check in self.checks:
+        following = [check.note for check in self.checks[1:]]
+        for check, after in zip(self.checks, [*following, None], strict=True):
             name = f"{check.place}: {check.name}" if check.place else check.name
             head, *rest = textwrap.wrap(name, 34) or [""]
-            lines.append(_row(head, number(check.value), check.bound, check.status))
+            lines.append(_row(head, _shown(check.value), check.bound, check.status))
             lines += [f"  {line}" for line in rest]
-            lines += wrapped(check.note, "    ", "    ")
+            # A note that several lines in a row share stands below the last of them.
+            lines += wrapped(check.note, "    ", "    ") if check.note != after else []
         lines.append(rule())
         for name, table in self.tables.items():
-            lines += ["", name, _dashed(table).to_string(float_format=number), ""]
+            lines += ["", name, _dashed(table).to_string(float_format=_shown), ""]
         if self.advice:
             lines.append("Advice:")
             for entry in self.advice:
@@ -238,6 +240,11 @@ class Report:
 def number(value: float | None) -> str:
     """Return a number with four significant digits; a dash where there is none."""
     return "-" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def _shown(value: float | None) -> str:
+    """Return a number; one just below 1 must not look like 1."""
+    return factor_text(value) if value is not None and 0.99995 <= value < 1.0 else number(value)
 
 
 def _dashed(table: pd.DataFrame) -> pd.DataFrame:

@@ -100,9 +100,9 @@ def _convexity(c: Constants) -> Check:
     if c.strictly_convex:
         # A direction that the expectation does not see, no row sees.
         note += (
-            "Its sign is that of the expectation, which would be singular for no such sample; its size is estimated "
-            f"too small, with {c.n:.4g} rows a client for {c.P} coefficients. The loss of {c.family} is convex "
-            "everywhere."
+            "Rows of full rank have an expectation of full rank, so that the sign is known; the size tends to be "
+            f"estimated too small, with {c.n:.4g} rows a client for {c.P} coefficients. The loss of {c.family} is "
+            "convex everywhere."
         )
         return Check("lambda_min", "Condition 3", c.lambda_min, "> 0", HOLDS, note)
     what = "has no curvature in some rows" if c.convex else "is not convex everywhere, which the condition asks as well"
@@ -136,8 +136,8 @@ def _mixing(c: Constants) -> Check:
     note = f"||W'(I - 11'/M)W|| = {number(condition.mixing)} plus SE(W) = {number(condition.se)}. "
     if condition.status == FAILS:
         note += (
-            "The theorems below assume it: none of them says anything about this network. It is sufficient, not "
-            "necessary; res.numerical_error has what the fit reached."
+            "All theorems assume it; below only Theorem 1 has values, whose estimator does not use the network. It is "
+            "sufficient, not necessary: res.numerical_error has what the fit reached."
         )
     elif c.rho < 1.0:
         note += f"Proposition 1 and Theorem 2 have the factor 1 / (1 - rho) = {number(1.0 / (1.0 - c.rho))}."

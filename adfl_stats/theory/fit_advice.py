@@ -119,17 +119,19 @@ def _why_beyond(fit: FitRecord, c: Constants) -> str:
 
 def _error(fit: FitRecord, c: Constants) -> Iterator[str]:
     """Say which part of the numerical error is the larger, and what reduces it."""
-    error = fit.error
-    if not fit.smooth or not error.total > fit.tolerance:
+    error, network = fit.error, one_network(fit.network, "advice on the numerical error")
+    # Groups that never agree are told so where Condition 5 is; no step helps.
+    if not fit.smooth or not error.total > fit.tolerance or len(network.closed_groups) > 1:
         return
     if fit.solver == "limit":
         remedy = "The limit was solved for: only a smaller step reduces it"
     elif error.optimisation > error.consensus:
         remedy = "Optimisation is the larger part: run more rounds"
     else:
-        remedy = "Consensus is the larger part: use a smaller step, or a network that mixes faster"
+        faster = ", or a network that mixes faster" if c.mixing > 1e-12 else ""
+        remedy = f"Consensus is the larger part: use a smaller step{faster}"
     yield (
-        f"Proposition 1: the numerical error is {error.total:.3g} standard errors (optimisation "
+        f"Numerical error: it is {error.total:.3g} standard errors (optimisation "
         f"{error.optimisation:.3g}, consensus {error.consensus:.3g}), above the tolerance {fit.tolerance:g}. {remedy}; "
         "model.advise() computes step and rounds."
     )
@@ -142,7 +144,7 @@ def _imbalance(fit: FitRecord, c: Constants) -> Iterator[str]:
     lost, left = 1.0 - network.effective_clients / c.M, 1.0 - network.balanced_efficiency
     if lost < SMALL_LOSS or len(network.closed_groups) > 1:
         return
-    yield f"Proposition 1: SE(W) = {number(c.se)} costs about {lost:.1%} of efficiency. " + (
+    yield f"Imbalance: SE(W) = {number(c.se)} costs about {lost:.1%} of efficiency. " + (
         f"{len(network.unheard)} client(s) have influence zero, which no steps change; let others listen to them."
         if len(network.unheard)
         else f"balance=True of the method reduces that to {left:.1%}."

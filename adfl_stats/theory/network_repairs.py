@@ -25,6 +25,8 @@ COLUMNS = ["rho", "SE(W)", "second eigenvalue modulus", "edges", "note"]
 UNRESOLVED = "rho at least"
 # Ours: smaller gains are rounding, or the error of rough eigenvalues.
 GAIN = 1e-3
+# Ours: a loss of efficiency below this is smaller than the digits that are shown.
+SMALL_LOSS = 5e-4
 # Ours: a rho below this is zero up to rounding.
 NOTHING = 1e-12
 
@@ -149,10 +151,11 @@ def repair_advice(net: Network, table: pd.DataFrame, condition_5: str) -> tuple[
     advice = list(_on_mixing(net, table, condition_5))
     if table["rho"].loc[AS_IS] > NOTHING:
         advice.append(_before_and_after(table))
-    if STEPS in table.index:
+    lost = 1.0 - net.effective_clients / net.n_clients
+    if STEPS in table.index and lost > SMALL_LOSS:
         advice.append(
             "Balanced steps, step_m = step / (M pi_m), leave W as it is and remove the effect of imbalance to first "
-            f"order: about {1.0 - net.effective_clients / net.n_clients:.1%} of efficiency would be lost without, "
+            f"order: about {lost:.1%} of efficiency would be lost without, "
             f"{1.0 - net.balanced_efficiency:.1%} with them (no step grows more than fifty times)."
         )
     return tuple(advice)
@@ -206,7 +209,7 @@ def _best_change(table: pd.DataFrame, condition_5: str) -> str:
     others = [name for name in rho if name not in (AS_IS, STEPS)]
     least = min(rho[name] for name in others)
     # What counts is the fall of rho, and how much farther from 1 it gets.
-    if least >= before - GAIN * min(before, abs(1.0 - least)):
+    if least >= before - max(GAIN * min(before, abs(1.0 - least)), NOTHING):
         return "No change of weights lowers rho by much; more edges would."
     best = min((name for name in others if rho[name] <= least * (1.0 + 1e-9)), key=edges.__getitem__)
     cost = "with the same messages" if edges[best] <= edges[AS_IS] else f"with {edges[best]} messages a round"

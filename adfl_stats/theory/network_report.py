@@ -85,9 +85,9 @@ def _condition_5(net: Network, condition: Condition5) -> list[Check]:
     balance = "W is doubly stochastic."
     if not net.is_doubly_stochastic:
         balance = (
-            "W is not doubly stochastic. Proposition 1 leaves plain DFL an error of order SE(W) against the pooled "
-            "estimate, and wants step + SE(W) = o(1/N). Where all clients have influence, steps balanced by it remove "
-            "this error to first order."
+            "W is not doubly stochastic. Where Condition 5 holds, Proposition 1 leaves plain DFL an error of order "
+            "SE(W) against the pooled estimate, and wants step + SE(W) = o(1/N). Where all clients have influence, steps "
+            "balanced by it remove this error to first order."
         )
     trouble = f" Not resolved: {condition.trouble}; the value is a lower bound." if condition.trouble else ""
     balanced = HOLDS if net.is_doubly_stochastic else INDICATIVE
@@ -147,7 +147,14 @@ def _eigenvalue(net: Network) -> list[Check]:
     return [
         Check("second eigenvalue modulus", "", found.value, "< 1", status, note),
         Check("spectral gap", "", 1.0 - found.value, "> 0", status, "1 - second eigenvalue modulus."),
-        Check("mixing time", "", time, "finite", status, "Rounds in which disagreement shrinks by the factor e."),
+        Check(
+            "mixing time",
+            "",
+            time,
+            "finite",
+            status,
+            "Rounds in which disagreement shrinks by the factor e, in the long run.",
+        ),
     ]
 
 
@@ -235,8 +242,8 @@ def _influence(net: Network, trouble: str) -> list[Check]:
         note = "All clients have the same influence."
     else:
         note = (
-            f"1 / sum pi^2, pi being the influence. Plain DFL with small steps loses about {lost:.1%} of efficiency, "
-            "1 - 1/(M sum pi^2)"
+            f"1 / sum pi^2, pi being the influence. Plain DFL with small steps loses about {lost:.1%} of efficiency on "
+            "clients that are alike, 1 - 1/(M sum pi^2)"
         )
         note += (
             ", and no steps can recover the data of clients with influence zero."

@@ -160,6 +160,7 @@ class Rates:
             notes += wrapped(f"{name}: {note}", later="  ") if note else []
         floor = number(self.paper_floor) if math.isfinite(self.paper_floor) else "none"
         lines += [*notes, "", "Error floor", self.floor.to_string(float_format=number)]
+        floor += "; down-weighted clients count as abnormal" if math.isfinite(self.paper_floor) else ""
         return "\n".join([*lines, "", f"Floor of Proposition 1, up to its constant: {floor}"])
 
     __repr__ = __str__

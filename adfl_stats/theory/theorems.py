@@ -122,8 +122,9 @@ def proposition1(c: Constants) -> list[Check]:
             "Proposition 1",
             size,
             f"o({number(1.0 / c.N)})",
-            f"{number(size * c.N)} times 1/N. Sufficient for any network; res.numerical_error has what this "
-            "fit reached." + (" Steps balanced by influence make up for SE(W) to first order." if c.balanced else ""),
+            f"{number(size * c.N)} times 1/N. For standard DFL to differ from the whole-sample estimator by less than "
+            "statistical error; res.numerical_error has what this fit reached."
+            + (" Steps balanced by influence make up for SE(W) to first order." if c.balanced else ""),
         ),
         _order(
             "distance from theta_0",
@@ -328,7 +329,7 @@ def corollary1(c: Constants) -> list[Check]:
 
 
 _NO_MEANS = "The theorem is about weighted means and gradient steps; the rounds of this fit are others."
-_NO_BOUND = "Condition 5 fails, which it assumes."
+_NO_BOUND = "The paper assumes Condition 5 here, which fails."
 
 
 def _applied(lines: list[Check], c: Constants) -> list[Check]:
@@ -360,7 +361,8 @@ def _unlike(c: Constants, place: str) -> str:
 def _epsilon(name: str, place: str, value: float, note: str) -> Check:
     """Return what a theorem assumes to be below a constant that the paper does not give."""
     words = "For some small epsilon that depends on (L_max, lambda_min, rho); the paper gives no value."
-    return Check(name, place, value, "< epsilon", UNKNOWN, f"{words} {note}".strip())
+    wanted = "<= epsilon" if "<=" in name else "< epsilon"
+    return Check(name, place, value if math.isfinite(value) else None, wanted, UNKNOWN, f"{words} {note}".strip())
 
 
 def _order(name: str, place: str, value: float, bound: str, note: str) -> Check:

@@ -134,7 +134,7 @@ def test_circle_of_in_degree_one_fails_condition_5(sim):
     np.testing.assert_allclose(report["rho"].value, 1.0)
     for name in ("rate", "floor", "Err1", "Err2", "Err3", "Err1 + Err2 + Err3", "oracle (1)"):
         assert (report[name].status, report[name].value) == ("unknown", None)
-        assert report[name].note == "Condition 5 fails, which it assumes."
+        assert report[name].note == "The paper assumes Condition 5 here, which fails."
     # The repair and its rho: the lazy circle has eigenvalues (1 + exp(2 pi i k / 16)) / 2.
     repaired = np.cos(np.pi / 16) ** 2
     (entry,) = [entry for entry in report.advice if entry.startswith("Condition 5")]
