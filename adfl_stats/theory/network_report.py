@@ -86,8 +86,8 @@ def _condition_5(net: Network, condition: Condition5) -> list[Check]:
     if not net.is_doubly_stochastic:
         balance = (
             "W is not doubly stochastic. Where Condition 5 holds, Proposition 1 leaves plain DFL an error of order "
-            "SE(W) against the pooled estimate, and wants step + SE(W) = o(1/N). Where all clients have influence, steps "
-            "balanced by it remove this error to first order."
+            "SE(W) against the pooled estimate, and wants step + SE(W) = o(1/N). Where all clients have influence, "
+            "steps balanced by it remove this error to first order."
         )
     trouble = f" Not resolved: {condition.trouble}; the value is a lower bound." if condition.trouble else ""
     balanced = HOLDS if net.is_doubly_stochastic else INDICATIVE
