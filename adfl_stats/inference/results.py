@@ -161,7 +161,7 @@ class Results(FittedRows, Reanalysis):
 
         A flag tests one client. A weight (with `ADFL`, the probability of being normal) and the verdict are about all
         clients at once: with many clients a flag in ten may be false and keep its weight, and a member of a coherent
-        minority may lose it without a flag.
+        minority may lose it without a flag. The summary names the clients about which they differ.
 
         Returns
         -------

@@ -51,6 +51,8 @@ NEARLY_HALF, MOST_ROWS, MOST_LOST = 0.44, 0.1, 0.5
 # point of chi-square with 1 degree of freedom, 3.84); a p-value of Cochran's Q that is (ours: one false warning in
 # 10,000 fits).
 UNDECIDED, CLEARLY = 4.0, 1e-4
+# What the start from all clients is called.
+POOLED = "pooled estimate"
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,9 +177,10 @@ class ADFL(Method):
             theta, initial, steps, runs, more = self._stages(problem, plan, theta, runs)
             details |= more
         if self.models_clients:
-            starts = [problem.mean(theta), *([] if self.lam is None else [begin])]
-            clients, apart = _client_model(problem.unpenalised, starts, plan.heterogeneity)
-            details |= {"disputed": apart} if apart else {}
+            named = str(details.get("start", ""))
+            starts = [(named, problem.mean(theta)), *([] if self.lam is None else [(named, begin)])]
+            clients, apart, taken = _client_model(problem.unpenalised, starts, plan.heterogeneity)
+            details |= {"start": taken} | ({"disputed": apart} if apart else {})
             weights, kept = kept_weights(problem, clients, protected(self.protect, problem))
             details |= _warn_of_selection(problem, clients, weights, plan.heterogeneity) | kept
             shares = clients.information_shares if problem.weighting == "random-effects" else None
@@ -260,20 +263,23 @@ class ADFL(Method):
         return [replace(plan, rounds=self.refresh)] * whole + ([replace(plan, rounds=rest)] if rest else [])
 
 
-def _client_model(problem: Problem, starts: list[Array], heterogeneity: str) -> tuple[ClientModel, int]:
+def _client_model(
+    problem: Problem, starts: list[tuple[str, Array]], heterogeneity: str
+) -> tuple[ClientModel, int, str]:
     """Fit the model of clients from a robust start, and from the pooled estimate where it leads elsewhere.
 
     Scores are those of one scoring step, so that the model depends on the start where the information does. Of two
     models the one with the smaller misfit of its majority is taken. Also returned: the number of clients on which two
-    models with comparable misfits disagree.
+    models with comparable misfits disagree, and the name of the start that led to the model that is taken.
     """
-    best, every = fit_client_model(problem, starts[0], heterogeneity), problem.transport.gather
+    taken, first = starts[0]
+    best, every = fit_client_model(problem, first, heterogeneity), problem.transport.gather
     if problem.glm.quadratic:
-        return best, 0
+        return best, 0, taken
     pooled = weighted_solution(problem, problem.sizes * problem.objective.counted, best.theta)
-    rivals = [start for start in (*starts[1:], pooled) if not _near(best, start)]
-    apart = 0
-    for start in rivals:
+    rivals = [(name, start) for name, start in (*starts[1:], (POOLED, pooled)) if not _near(best, start)]
+    apart, among = 0, [taken]
+    for name, start in rivals:
         other = fit_client_model(problem, start, heterogeneity)
         if _near(best, other.theta):
             continue
@@ -283,15 +289,17 @@ def _client_model(problem: Problem, starts: list[Array], heterogeneity: str) -> 
         mine, its = majority_misfits(problem.glm.data, problem.glm.family, thetas, chosen, every)
         differ = disputed(every(best.weights < 0.5), every(other.weights < 0.5))
         apart = max(apart, differ if its < CLOSE * mine + CLEAR else 0)
-        best = other if its < mine else best
+        among += [name]
+        best, taken = (other, name) if its < mine else (best, taken)
     if apart:
         warnings.warn(
-            f"two models of the clients fit about equally well and disagree about {apart} of {problem.n_clients} of "
-            "them: the majority is not identified clearly. See ad.compare_starts(model) and res.summary()",
+            f"two models of the clients, begun from {' and '.join(dict.fromkeys(among))}, fit about equally well and "
+            f"disagree about {apart} of {problem.n_clients} of them: the majority is not identified clearly. That from "
+            f"{taken} is reported. See ad.compare_starts(model) and res.summary()",
             ConvergenceWarning,
             stacklevel=4,
         )
-    return best, apart
+    return best, apart, taken
 
 
 def _penalised(problem: Problem, theta: Array, totals: Array) -> Array:

@@ -6,12 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import stats
 from statsmodels.iolib.table import SimpleTable
 
 from adfl_stats._arguments import listing
 from adfl_stats.engine.numerical_error import floored
 from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.covariance import Inference
+from adfl_stats.inference.screening import LEVEL
 from adfl_stats.network.measures import LEAST_INFLUENCE
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.report.text import Cells, TextSummary, network_cells, number, pairs, shortened, z_value
@@ -42,6 +44,7 @@ def summarize(res: Results, alpha: float = 0.05) -> TextSummary:
 def _header(res: Results) -> SimpleTable:
     fit, network = res.record, network_cells(res.network)
     low, high = int(fit.sizes.min()), int(fit.sizes.max())
+    all_used = res.nobs_used == res.nobs
     left = [
         ("Dep. variable:", shortened([response_name(res)], 19)[0]),
         ("Method:", fit.method),
@@ -56,12 +59,12 @@ def _header(res: Results) -> SimpleTable:
     right = [
         ("Clients:", f"{res.network.n_clients}"),
         ("Edges:", network["edges"]),
-        ("Observations:", f"{res.nobs}"),
+        ("Observations:", f"{res.nobs}" if all_used else f"{res.nobs_used} of {res.nobs}"),
         ("Rows per client:", f"{low}" if low == high else f"{low} to {high}"),
         ("SE(W):", network["SE(W)"]),
         ("rho (Condition 5):", network["rho"]),
         ("Effective clients:", f"{res.effective_clients:.1f}"),
-        ("Log-likelihood:", f"{res.llf:.6g}"),
+        ("Log-likelihood:", f"{res.llf:.6g}" if all_used else "-"),
         ("alpha:", f"{fit.family.par:.4g}")
         if fit.family.name == "negativebinomial"
         else ("Scale:", f"{res.scale:.5g}"),
@@ -168,8 +171,7 @@ def summary_notes(res: Results) -> list[str]:
         )
     if fit.preconditioned:
         notes.append(_coordinates_note(res))
-    if fit.n_dropped:
-        notes.append(f"{fit.n_dropped} rows with missing values were left out.")
+    notes += _row_notes(res)
     notes += [f"Warned of: {said}." for said in fit.details.get("warnings", ())]
     if len(res.network.unheard):
         notes.append(
@@ -197,6 +199,7 @@ def summary_notes(res: Results) -> list[str]:
             "not fit the majority; it does not mean that its data are corrupt."
         )
         notes += [check.note for check in unseen_contamination(fit)]
+    notes += _flag_notes(res)
     if fit.glance.differ:
         mean = {
             "client": "each client counts once",
@@ -226,6 +229,40 @@ def summary_notes(res: Results) -> list[str]:
     if not res.converged:
         notes.append("The numerical error is above the tolerance: estimates and tests are approximate.")
     return notes
+
+
+def _row_notes(res: Results) -> list[str]:
+    """Say which rows do not count."""
+    fit, notes = res.record, []
+    if res.nobs_used < res.nobs:
+        notes.append(
+            f"Of {res.nobs} observations {res.nobs - res.nobs_used} are set aside with {int((~fit.trusted).sum())} "
+            f"down-weighted clients. Log-likelihood, AIC and BIC (res.llf, res.aic, res.bic) are those of the other "
+            f"{res.nobs_used}, and compare fits in which the same clients count; they are not shown here."
+        )
+    if fit.n_dropped:
+        notes.append(f"{fit.n_dropped} rows with missing values were left out.")
+    return notes
+
+
+def _flag_notes(res: Results) -> list[str]:
+    """Say where the flags of `res.clients()` and `screen` differ from the weights, and why they may."""
+    fit = res.record
+    # A method without weights has no two columns to compare.
+    if not (fit.details.get("equalise") or "lam" in fit.details):
+        return []
+    flagged = stats.false_discovery_control(fit.clients.p_values) <= LEVEL
+    kept, quiet = fit.labels[flagged & fit.trusted], fit.labels[~flagged & ~fit.trusted]
+    parts = [
+        f"{len(kept)} flagged client(s) keep weight ({listing(kept)})" if len(kept) else "",
+        f"{len(quiet)} lost weight without a flag ({listing(quiet)})" if len(quiet) else "",
+    ]
+    if not any(parts):
+        return []
+    return [
+        f"Flags (res.clients(), q = {LEVEL:g}) and weights differ: {'; '.join(part for part in parts if part)}. A flag "
+        "tests one client against chance; a weight is about all clients at once."
+    ]
 
 
 def _capital(text: str) -> str:

@@ -398,7 +398,10 @@ def test_two_readings_that_fit_alike_are_told(monkeypatch):
         res = model.fit(solver="limit")
     messages = [warning for warning in told if "two models of the clients" in str(warning.message)]
     assert len(messages) == 1
-    wanted = "two models of the clients fit about equally well and disagree about 20 of 20 of them: the majority is not"
+    wanted = (
+        "two models of the clients, begun from trimmed scores and pooled estimate, fit about equally well and disagree "
+        "about 20 of 20 of them: the majority is not"
+    )
     assert str(messages[0].message).startswith(wanted)
     assert issubclass(messages[0].category, ConvergenceWarning)
     assert messages[0].filename == __file__
