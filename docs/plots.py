@@ -1,4 +1,4 @@
-"""Draw the images of docs/plots.md:  python docs/plots.py  (about half a minute)."""
+"""Draw the images of docs/plots.md:  python docs/plots.py  (about a minute)."""
 
 import warnings
 from pathlib import Path
@@ -35,6 +35,22 @@ def pictures():
     yield "rates", ad.plots.rates(rates)
     yield "trace", ad.plots.trace(rounds)
     yield "lambda_path", ad.plots.lambda_path(model.fit(ad.ADFL(lam="cv")))
+    yield from study_pictures()
+
+
+def study_pictures():
+    """Yield (name, axes) of the plots of a study."""
+    study = ad.Study(
+        ["fit", "DFL", "BRIDGE-M", "ClippedGossip"],
+        ["circle-5", "complete"],
+        corruptions=["BF", "MP"],
+        shares=[0.0, 0.1, 0.2, 0.3, 0.4],
+        sizes={"M": 30, "n": 50, "p": 5},
+        replicates=4,
+        inference=False,
+    ).run()
+    yield "study_curves", ad.plots.study_curves(study, where={"network": "circle-5", "corruption": "BF"})
+    yield "efficiency_map", ad.plots.efficiency_map(study, "BRIDGE-M")
 
 
 def main():

@@ -130,6 +130,8 @@ class Setting:
                 except DivergenceError:
                     seconds = time.perf_counter() - began
                     found = {"failed": True, "converged": False}
+                except ValueError as error:
+                    raise ValueError(f"method {name!r} on network {self.factors['network']!r}: {error}") from error
                 own = {"oracle_mse": float(np.sum((oracle.params - last.sim.theta0) ** 2)), **found}
                 rows.append({**self.factors, "replicate": replicate, "method": name, **own, "seconds": seconds})
             return rows

@@ -109,6 +109,25 @@ def test_diverged_fits_are_counted_and_have_no_numbers():
     assert table.loc["DFL", "failed"] == 0
 
 
+def test_a_method_that_cannot_work_on_a_network_is_named():
+    study = small({"trimmed": ad.Bridge("trimmed", b=3)}, networks=["circle-5"])
+    with pytest.raises(
+        ValueError, match="method 'trimmed' on network 'circle-5': BRIDGE-T needs at least 7 neighbours"
+    ):
+        study.run()
+
+
+def test_fits_have_one_thread_whatever_the_workers(monkeypatch):
+    asked, fit = [], ad.DecentralizedGLM.fit
+    monkeypatch.setattr(
+        ad.DecentralizedGLM,
+        "fit",
+        lambda self, *args, **given: asked.append(given["threads"]) or fit(self, *args, **given),
+    )
+    small(["fit", "DFL"]).run()
+    assert asked == [1] * 2 * 6
+
+
 # ------------------------------------------------------------------ numbers
 
 
