@@ -9,7 +9,7 @@ from typing import Any
 
 import adfl_stats as ad
 from adfl_stats._threads import default_threads
-from adfl_stats.cli.outputs import figure_file, output_file
+from adfl_stats.cli.outputs import figure_file, output_file, page_file
 
 __all__ = ["add_study", "run_or_resume", "write_table"]
 
@@ -27,7 +27,7 @@ EXAMPLE = """a file of a study, spec.toml:
 
 examples:
   adfl-stats study spec.toml --jobs 2 --out results     # run; the same command again goes on after an interruption
-  adfl-stats study spec.toml --out results --latex table.tex --plot curves.png
+  adfl-stats study spec.toml --out results --html study.html --latex table.tex --plot map.png
 
 Exit status: 0; 2 on bad input; 130 after Ctrl-C."""
 
@@ -46,6 +46,7 @@ def add_study(commands: Any) -> None:
     parser.add_argument("--table", metavar="FILE", type=output_file, help="write the table (.csv, .parquet)")
     parser.add_argument("--latex", metavar="FILE", type=output_file, help="write the efficiency report as LaTeX")
     parser.add_argument("--plot", metavar="FILE", type=figure_file, help="draw a map of efficiencies, first method")
+    parser.add_argument("--html", metavar="FILE", type=page_file, help="write the study as one HTML page")
     parser.set_defaults(run=_study)
 
 
@@ -63,6 +64,8 @@ def _study(options: argparse.Namespace) -> int:
         Path(options.latex).write_text(report.as_latex(), encoding="utf-8")
     if options.plot:
         _plot(study, options.plot)
+    if options.html:
+        study.report(options.html)
     return 0
 
 

@@ -342,6 +342,21 @@ def test_page_of_a_study(tmp_path):
     assert "Slopes" not in [text for _, text in checked(one.report(tmp_path / "one.html")).all("h2")]
 
 
+def test_command_writes_the_page_of_a_study(tmp_path, capsys):
+    spec = tmp_path / "spec.toml"
+    words = [
+        'methods = ["DFL"]',
+        "shares = [0.2]",
+        "replicates = 2",
+        "inference = false",
+        "sizes = {M = 20, n = 40, p = 2}",
+    ]
+    spec.write_text("\n".join(words))
+    assert main(["study", str(spec), "--jobs", "1", "--html", str(tmp_path / "study.html")]) == 0
+    assert "DFL" in capsys.readouterr().out
+    checked(tmp_path / "study.html")
+
+
 @pytest.mark.filterwarnings("ignore::adfl_stats.errors.AdflWarning")
 def test_code_of_the_documentation_runs(tmp_path, monkeypatch):
     text = Path(__file__).parents[2].joinpath("docs", "reports.md").read_text(encoding="utf-8")

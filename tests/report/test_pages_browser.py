@@ -200,3 +200,16 @@ def test_page_of_a_network_has_no_errors(page, tmp_path):
     page.get(path.as_uri())
     assert len(column(page, "client")) == 40
     assert press(page, "influence") == "ascending"
+
+
+def test_page_of_a_study_sorts(page, tmp_path):
+    sizes = {"M": 20, "n": 40, "p": 2}
+    study = ad.Study(["DFL", "local"], shares=[0, 0.2], sizes=sizes, replicates=2, inference=False).run()
+    page.get(study.report(tmp_path / "study.html").as_uri())
+    heads = page.find_elements("css selector", "#setting-table thead button")
+    button = next(head for head in heads if head.text == "mse")
+    button.send_keys("\n")
+    cells = page.find_elements("css selector", f"#setting-table tbody td:nth-child({heads.index(button) + 1})")
+    shown = [float(cell.text) for cell in cells]
+    assert shown == sorted(shown)
+    assert len(shown) == 4

@@ -147,7 +147,7 @@ def client_table(
     tools = tag(
         "p",
         tag("label", "Search ", for_=f"{key}-search"),
-        tag("input", type="search", id=f"{key}-search", autocomplete="off", aria_controls=f"{key}-table"),
+        tag("input", type="search", id=f"{key}-search", aria_controls=f"{key}-table"),
         tag("label", " Show ", for_=f"{key}-show"),
         tag("select", *choices, id=f"{key}-show", aria_controls=f"{key}-table"),
         tag("output", id=f"{key}-count", role="status"),

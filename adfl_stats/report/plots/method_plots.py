@@ -10,6 +10,7 @@ import numpy as np
 from adfl_stats._arguments import in_interval, listing
 from adfl_stats._types import NumbersByName
 from adfl_stats.report.plots._axes import QUIET, axes_for, without_frame
+from adfl_stats.report.plots.study_plots import CURVES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from adfl_stats.inference.results import Results
 
 __all__ = ["coefficients"]
-
-# Okabe and Ito (2008): told apart by colour-blind readers; the marks differ too, for readers of grey copies.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def coefficients(
@@ -78,7 +75,7 @@ def coefficients(
     for k, (name, res) in enumerate(named.items()):
         estimate = res.params.reindex(chosen).to_numpy()
         reach = res.conf_int(alpha)[1].reindex(chosen).to_numpy() - estimate
-        colour, mark = COLOURS[k % len(COLOURS)], MARKS[k % len(MARKS)]
+        colour, mark = (CURVES[k % len(CURVES)][part] for part in ("color", "marker"))
         at = places + offsets[k]
         ax.hlines(at, estimate - reach, estimate + reach, color=colour, lw=1.4)
         ax.plot(estimate, at, ls="none", ms=5, label=name, color=colour, marker=mark)
