@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import pandas as pd
+
 from adfl_stats.inference.bootstrap import Bootstrap, bootstrap_of
 from adfl_stats.inference.coefficients import CoefficientInference
 from adfl_stats.inference.majority import Majority, majority_of
+from adfl_stats.inference.nested import goodness_by_client, likelihood_ratio_test, score_test
 from adfl_stats.inference.sensitivity import Sensitivity, sensitivity_of
 
 if TYPE_CHECKING:
     from adfl_stats.inference.results import Results
+    from adfl_stats.model import DecentralizedGLM
 
 __all__ = ["Reanalysis"]
 
@@ -98,3 +102,88 @@ class Reanalysis(CoefficientInference):
         True
         """
         return majority_of(cast("Results", self))
+
+    def compare_lr_test(self, restricted: Results) -> tuple[float, float, float]:
+        """Test a restricted model against this one by their likelihood ratio, as statsmodels does.
+
+        Over the rows of the trusted clients, which must be the same in both fits. It takes rows as independent and
+        clients as sharing one parameter; otherwise use `wald_test`.
+
+        Parameters
+        ----------
+        restricted : Results
+            A fit of the same rows with fewer columns.
+
+        Returns
+        -------
+        tuple of float
+            The statistic 2 (llf - llf of the restricted fit), its p-value, and its degrees of freedom.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=50, p=3)
+        >>> net = ad.networks.complete(10)
+        >>> full, less = (ad.ClientData.from_arrays(sim.X[:, :p], sim.y, sim.client) for p in (3, 2))
+        >>> res, small = (ad.DecentralizedGLM(data, net).fit(ad.DFL()) for data in (full, less))
+        >>> statistic, p_value, df = res.compare_lr_test(small)
+        >>> statistic > 0.0, p_value < 0.05, df
+        (True, True, 1.0)
+        """
+        return likelihood_ratio_test(cast("Results", self), restricted)
+
+    def score_test(self, larger: DecentralizedGLM, cov_type: str | None = None) -> tuple[float, float, float]:
+        """Test further columns by their score at this fit, without fitting the larger model.
+
+        Rao's test with the weights of this fit, as ``GLM.score_test`` of statsmodels.
+
+        Parameters
+        ----------
+        larger : DecentralizedGLM
+            A model of the same rows with the columns of this one, and more.
+        cov_type : {"sandwich", "nonrobust", "cluster"}, optional
+            Variance of the score: from the rows, from the model, or from the clients; if not given, from the clients
+            where ``res.cov_type`` is by client, else from the rows.
+
+        Returns
+        -------
+        tuple of float
+            The statistic, its p-value (chi-square), and its degrees of freedom.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=50, p=3)
+        >>> net = ad.networks.complete(10)
+        >>> full, less = (ad.ClientData.from_arrays(sim.X[:, :p], sim.y, sim.client) for p in (3, 2))
+        >>> res = ad.DecentralizedGLM(less, net).fit(ad.DFL())
+        >>> statistic, p_value, df = res.score_test(ad.DecentralizedGLM(full, net))
+        >>> p_value < 0.05, df
+        (True, 1.0)
+        """
+        return score_test(cast("Results", self), larger, cov_type)
+
+    def goodness_of_fit(self) -> pd.DataFrame:
+        """Return the deviance and Pearson's chi-square of each client at the estimate.
+
+        A small p-value says that the client's residuals are larger than those of the trusted clients' rows: more noise,
+        or a shift. The reference is a scaled chi-square with mean and variance of the trusted clients' squared Pearson
+        residuals, so that it holds for counts and labels too; of labels, whose squares say little, it has little power.
+        Deviances of labels depend on the covariates more than on the fit, and have no p-value.
+
+        Returns
+        -------
+        DataFrame
+            One row a client: n; deviance; pearson, the sum of squared Pearson residuals, and over n; p_value of it.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> fit = res.goodness_of_fit()
+        >>> bool((fit.loc[sim.abnormal_labels, "p_value"] < 0.01).all())
+        True
+        """
+        return goodness_by_client(cast("Results", self))

@@ -1,0 +1,141 @@
+"""Tests of nested models by likelihood ratio and by score, and goodness of fit of each client."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from adfl_stats._arguments import listing, one_of
+from adfl_stats._types import Array, Mask
+from adfl_stats.data.batches import batches
+from adfl_stats.errors import ConditionWarning
+from adfl_stats.losses.client_sums import linear_predictor
+from adfl_stats.losses.evaluation import evaluate
+
+if TYPE_CHECKING:
+    from adfl_stats.inference.record import FitRecord
+    from adfl_stats.inference.results import Results
+
+__all__ = ["goodness_by_client", "likelihood_ratio_test", "score_test"]
+
+SCORE_COVARIANCES = ("sandwich", "nonrobust", "cluster")
+
+
+def likelihood_ratio_test(res: Results, restricted: Any) -> tuple[float, float, float]:
+    """Return statistic, p-value and degrees of freedom of a restricted fit against this one."""
+    small, large = _record_of(restricted, "restricted"), res.record
+    _check_nested(small, large, "restricted", "this fit")
+    for fit in (small, large):
+        if fit.penalty is not None or not fit.smooth:
+            raise ValueError("a likelihood ratio test needs maximum likelihood fits, without a penalty; use wald_test")
+    if not (small.sizes == large.sizes).all() or not (small.trusted == large.trusted).all():
+        raise ValueError(
+            "the two fits trust different clients or have other rows, so that their likelihoods are of different data; "
+            "fit the restricted model with ad.DFL(weights=res.client_weights)"
+        )
+    if large.glance.differ:
+        warnings.warn(
+            "clients differ, which a likelihood ratio test does not allow for: its p-value is too small. Use wald_test",
+            ConditionWarning,
+            stacklevel=3,
+        )
+    statistic = 2.0 * (res.llf - restricted.llf)
+    df = float(len(large.names) - len(small.names))
+    return float(statistic), float(stats.chi2.sf(max(statistic, 0.0), df)), df
+
+
+def score_test(res: Results, larger: Any, cov_type: str | None) -> tuple[float, float, float]:
+    """Return statistic, p-value and degrees of freedom of the further columns of a larger model, at this fit."""
+    fit, data = res.record, getattr(larger, "data", None)
+    if data is None or not hasattr(larger, "family") or not hasattr(larger, "fit"):
+        raise TypeError(f"larger is a {type(larger).__name__}; pass a DecentralizedGLM with further columns")
+    kind = one_of(cov_type, "cov_type", SCORE_COVARIANCES) if cov_type is not None else None
+    if kind is None:
+        kind = "cluster" if fit.cov_type.startswith("CR") else "sandwich"
+    if not fit.smooth or fit.penalty is not None:
+        raise ValueError("a score test needs an estimate that solves the estimating equation, without a penalty")
+    if larger.family != fit.family:
+        raise ValueError(f"larger has the family {larger.family.label!r} and this fit {fit.family.label!r}")
+    if list(data.labels) != list(fit.labels) or not (data.sizes == fit.sizes).all():
+        raise ValueError("larger has other clients or rows than this fit; build it from the same frame")
+    q, columns = fit.family.outputs, list(data.names)
+    absent = [name for name in fit.columns if name not in columns]
+    if absent or len(columns) == len(fit.columns):
+        raise ValueError(
+            f"larger has the columns {listing(columns)}; those of this fit are wanted, and more: {listing(fit.columns)}"
+        )
+    place = np.array([columns.index(name) for name in fit.columns])
+    theta = np.zeros((q, len(columns)))
+    theta[:, place] = res.params.to_numpy().reshape(q, -1)
+    inside = np.zeros((q, len(columns)), dtype=bool)
+    inside[:, place] = True
+    point = evaluate(data, larger.family, theta.ravel(), fit.total_weights)
+    return _efficient_score(point.evaluation, fit.total_weights, inside.ravel(), kind, res.scale)
+
+
+def _efficient_score(found: Any, totals: Array, inside: Mask, kind: str, scale: float) -> tuple[float, float, float]:
+    """Return the score statistic of the coefficients that are not `inside`, given those that are."""
+    H = found.hessian
+    project = -H[np.ix_(~inside, inside)] @ np.linalg.inv(H[np.ix_(inside, inside)])
+    scores = found.gradients * (totals / len(totals))[:, None]
+    C = np.zeros((int((~inside).sum()), len(inside)))
+    C[:, inside], C[:, ~inside] = project, np.eye(len(C))
+    if kind == "nonrobust":
+        variance = C @ (scale * found.model_meat) @ C.T
+    elif kind == "sandwich":
+        variance = C @ found.meat @ C.T
+    else:
+        by_client = scores @ C.T
+        variance = by_client.T @ by_client
+    score = C @ scores.sum(axis=0)
+    statistic, df = float(score @ np.linalg.solve(variance, score)), float(len(C))
+    return statistic, float(stats.chi2.sf(statistic, df)), df
+
+
+def goodness_by_client(res: Results) -> pd.DataFrame:
+    """Return deviance and Pearson's chi-square of each client at the estimate."""
+    from adfl_stats.inference.refits import model_of
+
+    model, _ = model_of(res, "goodness_of_fit")
+    data, family, theta = model.data, model.family, res.params.to_numpy()
+    deviance, pearson, fourth = (np.zeros(data.n_clients) for _ in range(3))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for batch in batches(data, 1):
+            y, weight = data.y[batch.rows], data.weights_of(batch.rows)
+            eta = linear_predictor(data, family, theta, batch.rows)
+            squares = weight * family.dispersion_terms(eta, y)
+            deviance[batch.clients] += batch.sums(weight * family.deviance(eta, y))
+            pearson[batch.clients] += batch.sums(squares)
+            fourth[batch.clients] += batch.sums(squares**2)
+    n, trusted = data.sizes.astype(np.float64), res.record.trusted
+    # The typical row is that of the trusted clients: its squared residual has mean m and variance v.
+    rows = n[trusted].sum()
+    mean = pearson[trusted].sum() / rows
+    variance = max(fourth[trusted].sum() / rows - mean**2, np.finfo(float).tiny)
+    scale = variance / (2.0 * mean)
+    p_values = stats.chi2.sf(pearson / scale, n * mean / scale)
+    table = {"n": data.sizes, "deviance": deviance, "pearson": pearson, "pearson / n": pearson / n, "p_value": p_values}
+    return pd.DataFrame(table, index=res.record.labels.rename(res.record.client_name))
+
+
+def _record_of(res: Any, name: str) -> FitRecord:
+    fit = getattr(res, "record", None)
+    if fit is None or not hasattr(fit, "family"):
+        raise TypeError(f"{name} is a {type(res).__name__}; pass the results of a fit")
+    return fit
+
+
+def _check_nested(small: FitRecord, large: FitRecord, *names: str) -> None:
+    """Raise ValueError where one fit's columns are not among another's."""
+    if small.family != large.family:
+        raise ValueError(f"the families differ: {small.family.label} and {large.family.label}")
+    absent = [name for name in small.columns if name not in large.columns]
+    if absent or len(small.columns) >= len(large.columns):
+        raise ValueError(
+            f"{names[0]} has the columns {listing(small.columns)}, {names[1]} {listing(large.columns)}; the first must "
+            "be some of the second"
+        )
