@@ -358,8 +358,9 @@ def mechanism_runs(scores: ClientScores, centres: Array, *, gross: bool) -> Runs
     shares[:, NORMAL], shares[:, COHERENT] = 0.97 - MECHANISM_SHARE, MECHANISM_SHARE
     shares[:, GROSS] = 0.03 / len(SCALES) if gross else 0.0
     shares /= shares.sum(axis=1, keepdims=True)
-    runs = [_run(scores, centres, None, shares, LONG, mechanism=k).best() for k in range(len(scores.mechanisms))]
-    return max(runs, key=lambda one: float(one.log_likelihoods[0]), default=None)
+    runs = [_run(scores, centres, None, shares, SHORT, mechanism=k).best() for k in range(len(scores.mechanisms))]
+    best = max(runs, key=lambda one: float(one.log_likelihoods[0]), default=None)
+    return None if best is None else run_on(scores, best)
 
 
 def _extreme_groups(scores: ClientScores, centre: Array) -> Array:

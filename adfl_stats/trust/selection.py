@@ -277,7 +277,9 @@ def _checked(candidates: list[Candidate], resample: Resample, behind: float) -> 
     checked = []
     for known in (False, True):
         kind = [one for one in candidates if one.coherent and (one.runs.mechanism is not None) == known]
-        if -behind < max((rival.criterion - one.criterion for one in kind), default=-np.inf) <= CHECKED_LEAD:
+        # Far behind is a corruption of known form that gains hardly anything.
+        least = -min(behind, MECHANISM_PRICE - 2.0) if known else -behind
+        if least < max((rival.criterion - one.criterion for one in kind), default=-np.inf) <= CHECKED_LEAD:
             checked.append(known)
     sets = resample(rival.spread.covariance, RESAMPLES) if checked else None
     if sets is None:
