@@ -8,8 +8,8 @@ Each line is one setting of `adfl_stats.field_designs` ("gaussian-*", "*-flip", 
 stand behind "+-".
 
 RE        squared error of the oracle, which pools the rows of the normal clients, over that of the fit
-zero      share of the normal clients with weight below .1
-power     share of the abnormal clients with weight below .1
+zero      share of the normal clients that are set aside: with weight, the probability of being normal, below one half
+power     share of the abnormal clients that are set aside
 ceil      what power could be: the share of abnormal clients whose Rao statistic at the true parameter exceeds those of
           all but 2 % of the normal clients
 any       share of the data sets in which ``screen`` at q = .1 flags somebody, where nobody is abnormal

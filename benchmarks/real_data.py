@@ -2,12 +2,14 @@
 
 As they are, few clients should lose their weight, and the estimate should stay near those of the pooled GLM and
 (Gaussian) of a mixed model with a random intercept per client. Then a fifth of the clients are corrupted, chosen at
-random by five seeds: responses are mirrored about the client's mean (Gaussian), flipped (binary) or permuted within
-the client (counts). The oracle is the pooled GLM without them. Distances are the largest over the coefficients, in
-standard errors of the pooled fit (of the oracle) that are robust to dependence within clients.
+random by five seeds: responses are mirrored about the client's mean (Gaussian), flipped (binary) or mirrored between
+the client's smallest and largest count (which leaves them counts). The oracle is the pooled GLM without them. Distances
+are the largest over the coefficients, in standard errors of the pooled fit (of the oracle) that are robust to
+dependence within clients. A client is set aside if its weight, the probability of being normal, is below one half.
 
-"ceiling" is what power could be: that of a test that knows the oracle's estimate and what the corruption does, with
-false alarms in 3 % of the normal clients. In a client with few rows or weak effects no method can see the corruption.
+"ceiling" is what power could be: that of the better of two tests that know the oracle's estimate and what the
+corruption does, with false alarms in 3 % of the normal clients. In a client with few rows or weak effects no method
+can see the corruption.
 """
 
 from __future__ import annotations
@@ -274,10 +276,10 @@ def _printed(row: dict[str, Any], seeds: int) -> str:
     return "\n".join(
         [
             f"{row['data']}: {row['clients']} clients, {row['rows']} rows, {row['smallest']} in the smallest client",
-            f"  as they are: weight below .1 {row['zero']:.3f} (rows {row['rows_lost']:.3f}), flagged "
+            f"  as they are: set aside {row['zero']:.3f} (rows {row['rows_lost']:.3f}), flagged "
             f"{row['flagged']:.3f}; standard errors from pooled {row['from_pooled']:.2f}{mixed}; wanted <= "
             f"{MOST_ZERO:g}, <= {MOST_APART:g} from one of them: {'met' if row['met'] else 'not met'}",
-            f"  a fifth corrupted: power {pair('power')} (ceiling {row['ceiling']:.3f}), good below .1 "
+            f"  a fifth corrupted: power {pair('power')} (ceiling {row['ceiling']:.3f}), good set aside "
             f"{pair('good_zero')}, from the oracle {pair('from_oracle')} (pooled {row['pooled_from_oracle']:.2f}); "
             f"wanted >= {LEAST_POWER:g}, <= {MOST_ZERO:g}, <= {MOST_APART:g}: "
             f"{'met' if row['met_corrupted'] else 'not met'}",

@@ -1,8 +1,8 @@
-"""What a coherent minority, and gross clients, gain by chance: the measurements behind the prices of `trust.selection`.
+"""What minorities and gross clients gain by chance: the measurements behind the prices of `trust.selection`.
 
 Clients share one parameter and have normal scores. Printed are quantiles of twice the gain in log-likelihood of a model
-with a coherent minority, and with gross clients, over normal clients alone, beside their prices; and how often the
-minority's gain exceeds its price.
+with a coherent minority, with flipped responses (that move a client by 0, 1 or 3 standard errors), and with gross
+clients, over normal clients alone, beside their prices; and how often the minority's gain exceeds its price.
 
     python benchmarks/trust.py [--replicates 200]
 """
@@ -10,15 +10,17 @@ minority's gain exceeds its price.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from adfl_stats.trust.mixture import ClientScores, coherent_runs, gross_runs, normal_run
-from adfl_stats.trust.selection import GROSS_PRICE, minority_price
+from adfl_stats.trust.mixture import ClientScores, coherent_runs, gross_runs, mechanism_runs, normal_run
+from adfl_stats.trust.selection import GROSS_PRICE, MECHANISM_PRICE, minority_price
 
 SIZES = [(P, M) for P in (1, 2, 5, 10, 20, 50) for M in (20, 100, 400)]
 LEVELS = (0.5, 0.9, 0.99)
+DISTANCES = (0.0, 1.0, 3.0)
 
 
 def normal_scores(rng: np.random.Generator, M: int, P: int) -> ClientScores:
@@ -34,18 +36,29 @@ def normal_scores(rng: np.random.Generator, M: int, P: int) -> ClientScores:
     )
 
 
+def with_flips(scores: ClientScores, distance: float) -> ClientScores:
+    """Return the scores with flipped responses as a corruption, that move a client by so many standard errors."""
+    offsets = np.zeros((scores.M, 2, scores.P))
+    offsets[:, 0] = distance / np.sqrt(scores.P)
+    return replace(scores, offsets=offsets, mean_slopes=np.zeros((scores.M, scores.P)), mechanisms=("flipped",))
+
+
 def gains(P: int, M: int, replicates: int) -> dict[str, float]:
     """Return quantiles of the gains for one size."""
-    minority, gross = [], []
+    minority, known, gross = [], [], []
     for k in range(replicates):
         scores = normal_scores(np.random.default_rng([k, P, M]), M, P)
         plain = normal_run(scores)
         base = plain.log_likelihoods[0]
         minority.append(2.0 * (coherent_runs(scores, plain.centres, gross=False).log_likelihoods[0] - base))
+        for distance in DISTANCES:
+            flipped = mechanism_runs(with_flips(scores, distance), plain.centres, gross=False)
+            known.append(-np.inf if flipped is None else 2.0 * (flipped.log_likelihoods[0] - base))
         gross.append(2.0 * (gross_runs(scores, plain.centres).log_likelihoods[0] - base))
     row: dict[str, float] = {"P": P, "M": M}
     row |= {f"minority {level:g}": float(np.quantile(minority, level)) for level in LEVELS}
     row |= {"price": minority_price(P), "exceeded": float(np.mean(np.array(minority) > minority_price(P)))}
+    row |= {"flipped .99": float(np.quantile(known, 0.99)), "flipped price": MECHANISM_PRICE}
     return row | {"gross .99": float(np.quantile(gross, 0.99)), "gross price": GROSS_PRICE}
 
 

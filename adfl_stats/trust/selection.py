@@ -41,7 +41,7 @@ GROSS_PRICE = 15.0
 # Price of a coherent minority beyond the .95 quantile of chi-square with 2 P df; from `benchmarks/trust.py`, see above.
 SEARCH_PRICE = 3.0
 # Price of a minority with a corruption of known form: its share and width, and a choice of a few forms. Ours: about the
-# .99 quantile of what normal scores gain by chance (at most 8.1 with 20 clients, 5 with 100; `benchmarks/trust.py`).
+# .99 quantile of what normal scores gain by chance (about 7 with 20 clients, 5 with 100; `benchmarks/trust.py`).
 MECHANISM_PRICE = 8.0
 # What a direction of spread costs less than a minority. Ours: of two models that fit alike, the one without abnormal
 # clients is preferred; an error of that kind costs precision, the other one costs normal clients their weight.
@@ -50,7 +50,7 @@ PREFERENCE = 5.0
 # tests of a spread have little power, so that it is allowed for instead.
 FEW = 20
 # With more clients the model is chosen on this many of them. Ours: bounds the time of the search.
-MANY = 2000
+MANY = 1000
 # Further price of a minority beside a spread. Ours: the effects of clients need not be normal, and their tail is no
 # minority.
 UNCERTAIN = 5.0
