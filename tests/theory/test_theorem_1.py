@@ -7,6 +7,9 @@ import pytest
 from by_hand import Raw
 
 import adfl_stats as ad
+from adfl_stats.losses.evaluation import evaluate
+from adfl_stats.losses.families import Family
+from adfl_stats.losses.regularity import regularity
 from adfl_stats.theory import Constants
 
 M = 12
@@ -168,3 +171,24 @@ def test_bias_of_the_pooled_estimator_counts_rows():
     bias = float(np.linalg.norm(whole - clean))
     found = math.sqrt(res.check(abnormal=[0], theta0=clean)["||flat_A|| B"].value)
     assert found == pytest.approx(bias, rel=1e-9)
+
+
+def test_sums_over_all_rows_come_in_parts():
+    """Places that hold some of the clients add up their parts: the same Hessian, meat and shares, with row weights."""
+    sim = wide(n=(30, 90))
+    w = np.random.default_rng(1).uniform(0.5, 2.0, len(sim.y))
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client, weights=w)
+    theta, family, parts = np.array([0.5, -0.2, 0.1]), Family("gaussian"), [slice(0, 5), slice(5, M)]
+    clients = evaluate(data, family, theta, np.ones(M)).clients
+    whole = regularity(data, family, theta, clients)
+    split = regularity(data, family, theta, clients, None, lambda part: sum(part(at) for at in parts), parts)
+    for name in ("hessian", "meat", "shares"):
+        np.testing.assert_allclose(getattr(split, name), getattr(whole, name), rtol=1e-12)
+    # By hand: weighted scores less the weighted mean of their client.
+    scores, meat = sim.X * (sim.X @ theta - sim.y)[:, None], np.zeros((3, 3))
+    for k in range(M):
+        mine = sim.client == k
+        apart = (scores[mine] - np.average(scores[mine], axis=0, weights=w[mine])) * w[mine, None]
+        meat += apart.T @ apart
+    np.testing.assert_allclose(whole.meat, meat / w.sum() ** 2, rtol=1e-10)
+    np.testing.assert_allclose(whole.hessian, (sim.X.T * w) @ sim.X / w.sum(), rtol=1e-10)
