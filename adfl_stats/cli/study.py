@@ -45,6 +45,7 @@ def add_study(commands: Any) -> None:
     parser.add_argument("--jobs", type=int, default=default_threads(), help="parallel processes (default %(default)s)")
     parser.add_argument("--table", metavar="FILE", type=output_file, help="write the table (.csv, .parquet)")
     parser.add_argument("--latex", metavar="FILE", type=output_file, help="write the efficiency report as LaTeX")
+    parser.add_argument("--html", metavar="FILE", type=page_file, help="write the study as one HTML page")
     parser.add_argument("--plot", metavar="FILE", type=figure_file, help="draw a map of efficiencies, first method")
     parser.add_argument("--html", metavar="FILE", type=page_file, help="write the study as one HTML page")
     parser.set_defaults(run=_study)
@@ -62,6 +63,8 @@ def _study(options: argparse.Namespace) -> int:
     write_table(study, options.table)
     if options.latex:
         Path(options.latex).write_text(report.as_latex(), encoding="utf-8")
+    if options.html:
+        study.report(options.html)
     if options.plot:
         _plot(study, options.plot)
     if options.html:

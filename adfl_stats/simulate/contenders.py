@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,9 +13,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from adfl_stats._arguments import one_of, whole_number
+from adfl_stats._arguments import in_interval, listing, one_of, whole_number
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.attacks import Attack
+from adfl_stats.errors import ConditionWarning
 from adfl_stats.methods import ADFL, DFL, SLBRN, Bridge, ClippedGossip, GeometricMedian, Local, Method, Oracle
 from adfl_stats.methods.named import NamedMethod
 from adfl_stats.network import generators
@@ -31,8 +33,10 @@ __all__ = [
     "NamedNetwork",
     "chosen_corruptions",
     "chosen_designs",
+    "chosen_fit",
     "chosen_methods",
     "chosen_networks",
+    "chosen_shares",
     "chosen_sizes",
     "network_by_name",
 ]
@@ -305,3 +309,34 @@ def chosen_sizes(sizes: Mapping[str, Any] | None) -> list[dict[str, Any]]:
             if key in ("M", "n", "p") and not isinstance(value, tuple):
                 whole_number(value, f"sizes[{key!r}]", 1)
     return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+
+
+def chosen_shares(shares: Any) -> list[float]:
+    """Return the shares of abnormal clients, each once; warn of a half and more."""
+    values = [shares] if np.ndim(shares) == 0 else list(shares)
+    if not values:
+        raise ValueError("shares is empty; give at least one, as in shares=[0.2]")
+    found = [in_interval(share, "shares", 0.0, 1.0, open_high=True) for share in values]
+    many = [share for share in found if share >= 0.5]
+    if many:
+        warnings.warn(
+            f"shares has {listing(many)}: where half of the clients or more are abnormal, the data cannot say which "
+            "half is meant, and no theory covers it",
+            ConditionWarning,
+            stacklevel=3,
+        )
+    return list(dict.fromkeys(found))
+
+
+# Arguments of `DecentralizedGLM.fit` that all methods of a study share.
+FIT_OPTIONS = ("step", "rounds", "solver", "tolerance", "max_rounds", "heterogeneity")
+
+
+def chosen_fit(fit: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the arguments of `DecentralizedGLM.fit` that all methods share."""
+    options = dict(fit or {})
+    for option in options:
+        one_of(option, "fit: option", FIT_OPTIONS)
+    solver = one_of(options.get("solver", "auto"), "solver", ("auto", "rounds", "limit"))
+    # Methods without a limit refuse it; "auto" takes it where there is one.
+    return options | {"solver": "rounds" if solver == "rounds" else "auto"}

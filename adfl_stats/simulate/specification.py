@@ -7,13 +7,14 @@ import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-__all__ = ["described", "differences", "digest"]
+__all__ = ["described", "differences", "digest", "package_version"]
 
 
 def described(value: Any) -> Any:
@@ -99,3 +100,11 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str
     ['seed']
     """
     return [key for key in {**first, **second} if first.get(key) != second.get(key)]
+
+
+def package_version() -> str:
+    """Return the version of this package, which is a part of what a study is."""
+    try:
+        return version("adfl-stats")
+    except PackageNotFoundError:  # pragma: no cover - a source tree that was never installed
+        return "0+unknown"

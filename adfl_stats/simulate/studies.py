@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,28 +11,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from adfl_stats._arguments import in_interval, listing, one_of, whole_number
-from adfl_stats.errors import ConditionWarning
+from adfl_stats._arguments import whole_number
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.simulate.composed import Dynamic
 from adfl_stats.simulate.contenders import (
     chosen_corruptions,
     chosen_designs,
+    chosen_fit,
     chosen_methods,
     chosen_networks,
+    chosen_shares,
     chosen_sizes,
 )
 from adfl_stats.simulate.folder import Folder, write_whole
 from adfl_stats.simulate.monte_carlo import table_of
 from adfl_stats.simulate.runner import Done, run_settings
 from adfl_stats.simulate.settings import Setting
-from adfl_stats.simulate.specification import described
+from adfl_stats.simulate.specification import described, package_version
 
 __all__ = ["Study"]
-
-# Arguments of `DecentralizedGLM.fit` that all methods of a study share.
-FIT_OPTIONS = ("step", "rounds", "solver", "tolerance", "max_rounds", "heterogeneity")
 
 
 class Study:
@@ -105,10 +101,10 @@ class Study:
     ) -> None:
         self.methods = chosen_methods(methods)
         self.networks, self.designs = chosen_networks(networks), chosen_designs(designs)
-        self.corruptions, self.shares = chosen_corruptions(corruptions), _checked_shares(shares)
+        self.corruptions, self.shares = chosen_corruptions(corruptions), chosen_shares(shares)
         self.sizes = chosen_sizes(sizes)
         self.replicates, self.seed = whole_number(replicates, "replicates", 1), whole_number(seed, "seed", 0)
-        self.fit, self.inference = _checked_fit(fit), bool(inference)
+        self.fit, self.inference = chosen_fit(fit), bool(inference)
         self.settings = self._settings()
         self._check_settings()
         self._done: Done = {}
@@ -217,7 +213,7 @@ class Study:
             replicates is not in it: more of them can be added to a folder.
         """
         return {
-            "version": _version(),
+            "version": package_version(),
             "methods": described(self.methods),
             "networks": described(self.networks),
             "designs": described(self.designs),
@@ -421,35 +417,3 @@ class Study:
         from adfl_stats.simulate.rates_of_studies import study_slopes
 
         return study_slopes(self.to_frame(), self.factors, by, value)
-
-
-def _checked_shares(shares: Any) -> list[float]:
-    values = [shares] if np.ndim(shares) == 0 else list(shares)
-    if not values:
-        raise ValueError("shares is empty; give at least one, as in shares=[0.2]")
-    found = [in_interval(share, "shares", 0.0, 1.0, open_high=True) for share in values]
-    many = [share for share in found if share >= 0.5]
-    if many:
-        warnings.warn(
-            f"shares has {listing(many)}: where half of the clients or more are abnormal, the data cannot say which "
-            "half is meant, and no theory covers it",
-            ConditionWarning,
-            stacklevel=3,
-        )
-    return list(dict.fromkeys(found))
-
-
-def _checked_fit(fit: Mapping[str, Any] | None) -> dict[str, Any]:
-    options = dict(fit or {})
-    for option in options:
-        one_of(option, "fit: option", FIT_OPTIONS)
-    solver = one_of(options.get("solver", "auto"), "solver", ("auto", "rounds", "limit"))
-    # Methods without a limit refuse it; "auto" takes it where there is one.
-    return options | {"solver": "rounds" if solver == "rounds" else "auto"}
-
-
-def _version() -> str:
-    try:
-        return version("adfl-stats")
-    except PackageNotFoundError:  # pragma: no cover - a source tree that was never installed
-        return "0+unknown"

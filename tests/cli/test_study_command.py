@@ -33,8 +33,9 @@ def spec(tmp_path):
 
 def test_a_study_from_the_shell(spec, tmp_path, capsys):
     out = tmp_path / "out"
-    files = {name: str(tmp_path / name) for name in ("table.parquet", "table.tex", "map.png")}
+    files = {name: str(tmp_path / name) for name in ("table.parquet", "table.tex", "map.png", "page.html")}
     options = ["--table", files["table.parquet"], "--latex", files["table.tex"], "--plot", files["map.png"]]
+    options += ["--html", files["page.html"]]
     assert cli.main(["study", str(spec), "--jobs", "1", "--out", str(out), *options]) == 0
     text = capsys.readouterr().out
     assert "Efficiency against the oracle" in text
@@ -46,6 +47,7 @@ def test_a_study_from_the_shell(spec, tmp_path, capsys):
     ):
         assert_frame_equal(table[columns], direct[columns], check_exact=True)
     assert r"\begin{tabular}" in (tmp_path / "table.tex").read_text()
+    assert "oracle DFL" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -192,7 +192,7 @@ def test_changed_functions_and_arrays_make_another_study(tmp_path):
 
 def test_another_version_is_refused(tmp_path, monkeypatch):
     small().run(out=tmp_path)
-    monkeypatch.setattr("adfl_stats.simulate.studies.version", lambda name: "99.0")
+    monkeypatch.setattr("adfl_stats.simulate.specification.version", lambda name: "99.0")
     with pytest.raises(ValueError, match="they differ in version"):
         small().run(out=tmp_path)
 
