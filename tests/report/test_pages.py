@@ -6,7 +6,6 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from scipy.spatial.distance import pdist, squareform
 
 import adfl_stats as ad
 from adfl_stats.cli.main import main
+from adfl_stats.inference.sensitivity import Sensitivity
 from adfl_stats.report.pages.charts import Axis
 from adfl_stats.report.pages.layout import layout
 from adfl_stats.report.pages.markup import joined, tag
@@ -245,8 +245,8 @@ def test_further_results_have_sections_of_their_own(tmp_path):
 def test_largest_sensitivities_are_drawn(tmp_path):
     index = pd.MultiIndex.from_tuples([("this fit", ""), *(("without", f"h<{k}") for k in range(40))])
     shift = np.concatenate([[0.0], np.linspace(-2.0, 2.0, 40)])
-    table = pd.DataFrame({"trusted": 40, "coefficient": "x1", "coef": 1.0, "se": 0.1, "shift": shift}, index=index)
-    found = SimpleNamespace(shift=None, trusted=None, to_frame=lambda: table)
+    params = pd.DataFrame({"x1": 1.0 + 0.1 * shift}, index=index)
+    found = Sensitivity(params, pd.DataFrame({"x1": 0.1}, index=index), pd.Series(40, index=index))
     page = checked(linear().fit(ad.DFL(), step=0.1, rounds=60).report(tmp_path / "fit.html", also=[found]))
     marks = {
         found["data-t"]: found["class"] for _, found, _ in page.elements if " moves by " in found.get("data-t", "")

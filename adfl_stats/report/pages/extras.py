@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from adfl_stats.inference.sensitivity import Sensitivity
 from adfl_stats.report.pages.charts import Axis, Plot
 from adfl_stats.report.pages.markup import Html, joined, paragraphs
 from adfl_stats.report.pages.page import Section, page
@@ -40,6 +41,7 @@ def extra_sections(extras: Iterable[object]) -> list[Section]:
 def _titled(extra: object) -> tuple[str, Html]:
     makers: list[tuple[type, Callable[[Any], tuple[str, Html]]]] = [
         (Rates, lambda rates: ("Convergence by round", _rates(rates))),
+        (Sensitivity, lambda found: ("Sensitivity", _sensitivity(found))),
         (Report, lambda report: (report.title, _report(report))),
         (pd.DataFrame, lambda frame: ("Table", _frame(frame, "Table."))),
     ]
@@ -47,8 +49,6 @@ def _titled(extra: object) -> tuple[str, Html]:
         if isinstance(extra, kind):
             return make(extra)
     title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(extra).__name__).capitalize()
-    if hasattr(extra, "shift") and hasattr(extra, "trusted") and hasattr(extra, "to_frame"):
-        return title, _sensitivity(extra)
     if hasattr(extra, "to_frame"):
         return title, _frame(extra.to_frame(), f"{title}.")
     raise TypeError(
@@ -122,7 +122,7 @@ def _errors(rates: Rates) -> Html:
 # ---------------------------------------------------------------------- sensitivity
 
 
-def _sensitivity(found: Any) -> Html:
+def _sensitivity(found: Sensitivity) -> Html:
     """Return the largest moves of the estimate under other choices, drawn and as a table."""
     table = found.to_frame()
     size = table["shift"].abs().fillna(-1.0).to_numpy()
