@@ -27,6 +27,7 @@ DIGEST = 64
 MOST_EXPANDED = 1 << 30
 # Headers are short; NumPy parses them as Python literals.
 LONGEST_HEADER = 10_000
+NO_NUMBERS = "it is no NumPy file, or holds objects instead of numbers"
 # The same moment in every archive, so that the same results are the same file.
 MOMENT = (1980, 1, 1, 0, 0, 0)
 
@@ -83,7 +84,7 @@ def array_of(file: Any, size: int) -> NDArray[Any]:
         count *= int(length)
     left = size - file.tell()
     if dtype.hasobject:
-        raise StorageError("it holds objects instead of numbers")
+        raise StorageError(NO_NUMBERS)
     if min(shape, default=0) < 0 or count * dtype.itemsize != left:
         raise StorageError(f"it announces an array of shape {shape} and type {dtype}, and has {left} bytes for it")
     values = np.frombuffer(file.read(left), dtype, count).reshape(shape, order="F" if fortran else "C")
@@ -98,11 +99,13 @@ def _header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         return header
     except Exception as error:
         # Headers are Python literals; garbage raises whatever the parser does.
-        raise StorageError("it is no NumPy file") from error
+        raise StorageError(NO_NUMBERS) from error
 
 
 def check_expansion(path: Path) -> None:
     """Raise StorageError where a compressed archive would become larger than `MOST_EXPANDED`."""
+    if not zipfile.is_zipfile(path):
+        raise StorageError(NO_NUMBERS)
     with zipfile.ZipFile(path) as archive:
         packed = [info for info in archive.infolist() if info.compress_type != zipfile.ZIP_STORED]
         total = sum(info.file_size for info in packed)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from adfl_stats._types import Array
 
-__all__ = ["finite_float64", "float64_array", "in_interval", "listing", "one_of", "whole_number"]
+__all__ = [
+    "finite_float64",
+    "float64_array",
+    "in_interval",
+    "labels_as_written",
+    "listing",
+    "one_of",
+    "refuse_masked",
+    "refuse_other_kinds",
+    "whole_number",
+]
 
 
 def listing(items: Iterable[Any], most: int = 5) -> str:
@@ -54,7 +66,7 @@ def in_interval(
     try:
         # float() would read text such as "0.1", and True as 1.
         number = None if isinstance(value, (str, bytes, bool)) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = None
     if number is None:
         raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})")
@@ -76,11 +88,56 @@ def finite_float64(value: Any, name: str, ndim: int) -> Array:
 
 
 def float64_array(value: Any, name: str) -> Array:
-    """Return `value` as a C-contiguous float64 array of any shape; raise TypeError where it does not hold numbers."""
+    """Return `value` as a C-contiguous float64 array of any shape; raise TypeError where it does not hold numbers.
+
+    What NumPy would convert without a word, and lose something by it, is refused: masked entries, imaginary parts,
+    dates, and numbers stored as text.
+    """
+    refuse_masked(value, name)
+    refuse_other_kinds(value, name)
     try:
         return np.asarray(value, dtype=np.float64, order="C")
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TypeError(f"{name} must hold numbers; it could not be converted to float64") from None
+
+
+def refuse_masked(value: Any, name: str) -> None:
+    """Raise ValueError where entries are masked: as a plain array they would count with what is behind the mask."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        count = int(np.ma.getmaskarray(value).sum())
+        raise ValueError(
+            f"{name} is a masked array with {count} masked entries; leave these rows out, or fill them ({name}.filled)"
+        )
+
+
+# What arrays hold, by NumPy's codes, that are no real numbers.
+_KINDS = {"c": "complex numbers", "M": "dates", "m": "durations", "U": "text", "S": "bytes", "V": "records"}
+_CLASSES: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    ((str, bytes), "text"),
+    ((complex, np.complexfloating), "complex numbers"),
+    ((datetime.date, datetime.timedelta, np.datetime64, np.timedelta64), "dates"),
+)
+
+
+def refuse_other_kinds(value: Any, name: str) -> None:
+    """Raise TypeError where `value` holds something else than real numbers that NumPy could convert to float64."""
+    if isinstance(value, pd.DataFrame):
+        for column in value.columns:
+            refuse_other_kinds(value[column], f"{name}[{column!r}]")
+        return
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    if kind in ("f", "i", "u", "b"):
+        return
+    array = np.asarray(value)
+    what = _KINDS.get(array.dtype.kind, "")
+    if array.dtype.kind == "O":
+        what = next((word for kinds, word in _CLASSES if any(isinstance(item, kinds) for item in array.flat)), "")
+    if what:
+        advice = {
+            "text": "convert it (pd.to_numeric), or make a factor of it in a formula",
+            "dates": "turn them into numbers of days since some day",
+        }.get(what, "give real numbers")
+        raise TypeError(f"{name} must hold numbers, and holds {what}; {advice}")
 
 
 def check_finite(array: Array, name: str, block: int = 1 << 16) -> None:
@@ -97,3 +154,22 @@ def check_finite(array: Array, name: str, block: int = 1 << 16) -> None:
                 f"{name} has NaN or infinite values; the first is {value} in row {low + where[0]}. "
                 "Remove or impute such rows before the fit"
             )
+
+
+def labels_as_written(*columns: pd.Series) -> list[pd.Series]:
+    """Return columns of text from a file as whole numbers where each is written as one, else as the text it is.
+
+    Readers of files make 1 of "01", which then is the same client as "1". Columns are judged together.
+
+    Examples
+    --------
+    >>> [column.tolist() for column in labels_as_written(pd.Series(["1", "2"]), pd.Series(["2", "3"]))]
+    [[1, 2], [2, 3]]
+    >>> [column.tolist() for column in labels_as_written(pd.Series(["1", "01"]))]
+    [['1', '01']]
+    """
+    texts = [text for column in columns for text in column.dropna().unique()]
+    plain = all(text.isascii() and text.lstrip("-").isdigit() and str(int(text)) == text for text in texts)
+    if not texts or not plain or any(column.hasnans or abs(int(text)) >= 2**63 for column in columns for text in texts):
+        return list(columns)
+    return [column.astype(np.int64) for column in columns]

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import textwrap
+import unicodedata
 from collections.abc import Iterable
 
-__all__ = ["WIDTH", "framed", "rule", "titled", "wrapped"]
+__all__ = ["WIDTH", "framed", "printable", "rule", "titled", "wrapped"]
 
 
 # That of statsmodels' summaries.
 WIDTH = 78
+CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def printable(text: str) -> str:
+    """Return a line with control characters written out: names of users must not command a terminal.
+
+    Examples
+    --------
+    >>> len(printable(chr(27)))
+    4
+    """
+    if text.isprintable():
+        return text
+    # Cc: control; Cf: among them the marks that reverse the order of what follows; Cs: halves of characters.
+    return "".join(
+        character.encode("unicode_escape").decode() if unicodedata.category(character) in CONTROLS else character
+        for character in text
+    )
 
 
 def rule(mark: str = "=") -> str:
@@ -19,15 +38,15 @@ def rule(mark: str = "=") -> str:
 
 def titled(title: str) -> str:
     """Return a title in the middle of the page."""
-    return title.center(WIDTH).rstrip()
+    return printable(title).center(WIDTH).rstrip()
 
 
 def wrapped(text: str, first: str = "", later: str = "") -> list[str]:
     """Return a text in lines that fit the page, with indents of the first and the later ones."""
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=later)
+    return textwrap.wrap(printable(text), WIDTH, initial_indent=first, subsequent_indent=later)
 
 
 def framed(title: str, table: str, notes: Iterable[str] = ()) -> str:
     """Return a table between rules, with a title above and notes below."""
-    lines = [titled(title), rule(), *table.splitlines(), rule()]
+    lines = [titled(title), rule(), *map(printable, table.split("\n")), rule()]
     return "\n".join([*lines, *(line for note in notes for line in wrapped(note))])

@@ -24,6 +24,7 @@ from adfl_stats.inference.covariance import COV_TYPES
 from adfl_stats.inference.record import fit_record
 from adfl_stats.inference.results import Results
 from adfl_stats.losses import design_checks
+from adfl_stats.losses.collinearity import check_design
 from adfl_stats.losses.glm import GLM, with_constants
 from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.response import with_family
@@ -96,7 +97,8 @@ class DecentralizedGLM:
         self.data, self.family = with_family(data, family)
         with one_blas_thread():
             surveyed = design_checks.survey(self.data)
-            design_checks.check_design(self.data, surveyed.gram, penalised=penalty is not None)
+            check_design(self.data, surveyed.gram, surveyed.extremes.vast, penalised=penalty is not None)
+            surveyed.extremes.refuse_tiny()
             self.family = with_constants(self.family, self.data)
             self._constants = self._estimate_alpha(surveyed.extremes.vast)
             design_checks.warn_of_clients(self.data, self.family, surveyed.extremes)

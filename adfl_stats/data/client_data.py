@@ -22,6 +22,7 @@ from adfl_stats.data.columns import (
     coded_response,
     column_names,
     counts,
+    given_names,
     linear_shift,
     numbered_clients,
     positive,
@@ -149,7 +150,7 @@ class ClientData:
         check_alignment(
             X=X, y=y, client=client, offset=offset, exposure=exposure, weights=weights, freq_weights=freq_weights
         )
-        columns = list(names) if names is not None else column_names(X)
+        columns = column_names(X) if names is None else given_names(names)
         matrix = finite_float64(X, "X", 2)
         n, p = matrix.shape
         if p == 0 or n == 0:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from numbers import Number
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from adfl_stats._arguments import finite_float64
+from adfl_stats._arguments import finite_float64, refuse_masked
 from adfl_stats._types import Array, Ints
 
 __all__ = [
     "check_alignment",
     "coded_response",
     "column_names",
+    "given_names",
     "linear_shift",
     "numbered_clients",
     "of_length",
@@ -43,8 +45,16 @@ def column_names(X: Any) -> list[str]:
     return [f"x{k + 1}" for k in range(np.shape(X)[1])]
 
 
+def given_names(names: Any) -> list[str]:
+    """Return names of columns that were given."""
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise TypeError(f"names is {names!r}; give a list with one name for each column of X")
+    return [str(name) for name in names]
+
+
 def coded_response(y: Any) -> tuple[Array, tuple[Any, ...] | None]:
     """Return y as float64, and its classes where it holds labels instead of numbers."""
+    refuse_masked(y, "y")
     values = y if isinstance(y, (pd.Series, pd.Categorical)) else np.asarray(y)
     if values.ndim != 1:
         raise ValueError(f"y must have one dimension, got shape {values.shape}")
@@ -62,6 +72,7 @@ def coded_response(y: Any) -> tuple[Array, tuple[Any, ...] | None]:
 
 def numbered_clients(client: Any) -> tuple[Ints, pd.Index]:
     """Number the clients by first appearance."""
+    refuse_masked(client, "client")
     if np.ndim(client) != 1:
         raise ValueError(f"client must have one dimension, got shape {np.shape(client)}")
     codes, labels = pd.factorize(client if isinstance(client, pd.Series) else np.asarray(client))

@@ -7,7 +7,7 @@ import builtins
 import inspect
 import re
 from collections import ChainMap
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -215,7 +215,13 @@ def columns_used(parsed: ParsedFormula, others: Iterable[Any], available: Iterab
             f"formula is {parsed.text!r}; it calls {listing(calls)}, which formulas do not know and the code that "
             "called has not defined. Define the function first, or compute the column"
         )
-    named = {column for column in others if column is not None}
+    given = [column for column in others if column is not None]
+    if odd := [column for column in given if not isinstance(column, Hashable)]:
+        raise TypeError(
+            f"client, offset, exposure and weights are names of columns of {table}, or one value a row; found "
+            f"a {type(odd[0]).__name__}"
+        )
+    named = set(given)
     methods = parsed.functions & {str(column) for column in present}
     used = sorted((parsed.variables - set(parsed.names)) | methods | named, key=str)
     absent = [column for column in used if column not in present]

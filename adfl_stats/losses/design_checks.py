@@ -1,6 +1,6 @@
 """Checks of the data before a fit, from one pass over them.
 
-Collinear columns; clients whose own loss has no unique minimum; clients that hold the same rows; clients whose numbers
+Clients whose own loss has no unique minimum; clients that hold the same rows; clients whose numbers
 are far larger than the others'.
 """
 
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import linalg
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array, Mask
@@ -23,7 +22,7 @@ from adfl_stats.errors import ConditionWarning
 from adfl_stats.losses.client_sums import linear_predictor
 from adfl_stats.losses.families import Family
 
-__all__ = ["Extremes", "Survey", "check_design", "separated_clients", "survey", "warn_of_clients", "warn_of_copies"]
+__all__ = ["Extremes", "Survey", "separated_clients", "survey", "warn_of_clients", "warn_of_copies"]
 
 
 # The most multiply-adds, and entries of X of a client, in the search for separated clients. Ours: of the order of
@@ -62,6 +61,15 @@ class Extremes:
     def beyond(self, times: float) -> Mask:
         """Return the clients with covariates so many times larger than the median client's, in any column."""
         return np.asarray(self.ratio > times)
+
+    def refuse_tiny(self) -> None:
+        """Raise ValueError where all responses are so small that their squares are zero, and with them variances."""
+        largest = float(self.y.max())
+        if 0.0 < largest < 1.0 / VAST:
+            raise ValueError(
+                f"the largest response is {largest:.3g}; squares of such numbers are zero, and so would be all "
+                "variances. Bring y to larger units"
+            )
 
     @property
     def vast(self) -> Mask:
@@ -112,33 +120,6 @@ def survey(data: ClientData) -> Survey:
             block = data.X[rows][~vast[row_clients(data, rows)]]
             gram += block.T @ block
     return Survey(gram, extremes, hashes)
-
-
-def check_design(data: ClientData, gram: Array, *, penalised: bool = False) -> None:
-    """Raise ValueError naming the columns of X that are linear combinations of others, from X'X.
-
-    Also where a penalty would identify the estimate: clients are judged at the estimate without it.
-    """
-    p = data.X.shape[1]
-    if not np.isfinite(gram).all():
-        raise ValueError(
-            f"the numbers in X overflow on all clients: the largest is {max(abs(data.X.min()), data.X.max()):.3g}. "
-            "Bring the columns to smaller units"
-        )
-    norms = np.sqrt(np.diag(gram))
-    if (norms == 0).any():
-        zero = [data.names[k] for k in np.flatnonzero(norms == 0)]
-        raise ValueError(f"the columns {listing(zero)} of X are zero in every row; leave them out")
-    # The diagonal of R is the squared distance of a unit column from the span of those before it.
-    triangle, pivots = linalg.qr(gram / np.outer(norms, norms), mode="r", pivoting=True)
-    size = np.abs(np.diag(triangle))
-    if (size < 1e-11).any() or data.n_rows < p:
-        dependent = [data.names[k] for k in pivots[size < 1e-11]]
-        besides = "; the penalty does not replace them, as clients are judged at the estimate without it"
-        raise ValueError(
-            f"the columns of X are linearly dependent over all {data.n_rows} rows: {listing(dependent)} are "
-            f"linear combinations of the others. Leave them out{besides if penalised else ''}"
-        )
 
 
 def warn_of_clients(data: ClientData, family: Family, extremes: Extremes) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy import sparse
 
 from adfl_stats._archives import array_of, check_expansion
 from adfl_stats._arguments import listing
 from adfl_stats.errors import StorageError
+from adfl_stats.network.inputs import edge_file
+from adfl_stats.network.matrix_market import read_matrix_market
 
 __all__ = ["Content", "read"]
 
@@ -58,24 +59,8 @@ def read(path: str | os.PathLike[str]) -> Content:
         ) from None
 
 
-def _table(path: Path) -> pd.DataFrame:
-    """Return a table of edges whose names of clients are as they are written: 007 stays text, 7 is a number."""
-    # Only an empty field is missing: "NA" and "None" may be names of clients.
-    ends = {"source": str, "target": str}
-    table = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=ends)
-    if not set(ends) <= set(table.columns):
-        return table
-    names = pd.concat([table["source"], table["target"]]).dropna()
-    numbers = pd.to_numeric(names, errors="coerce")
-    if names.size and numbers.notna().all() and (numbers % 1 == 0).all() and (numbers.abs() < 2**53).all():
-        whole = numbers.astype(np.int64)
-        if (whole.astype(str) == names).all() and not table[list(ends)].isna().any(axis=None):
-            return table.astype(dict.fromkeys(ends, np.int64))
-    return table
-
-
 def _edges(path: Path) -> Content:
-    table = _table(path)
+    table = edge_file(path)
     if not {"source", "target"} <= set(table.columns):
         raise ValueError(f"its columns are {listing(table.columns)}")
     return Content("edges", table, "weight" in table.columns)
@@ -117,17 +102,7 @@ def _sparse(path: Path) -> Any:
 
 
 def _mtx(path: Path) -> Content:
-    # All of scipy's file formats come with it: loaded where a file asks for them.
-    from scipy import io
-
-    rows, columns, entries, *_ = io.mminfo(path)
-    # An entry takes two bytes of the file at least; memory is taken by what the header announces.
-    if 2 * entries > path.stat().st_size or max(rows, columns) > 2 * max(1, entries):
-        raise ValueError(
-            f"it announces {rows} rows, {columns} columns and {entries} entries, which a file of "
-            f"{path.stat().st_size} bytes does not hold, or which leave clients without an entry"
-        )
-    return _matrix(io.mmread(path))
+    return _matrix(read_matrix_market(path))
 
 
 def _graphml(path: Path) -> Content:

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from adfl_stats._arguments import listing
+from adfl_stats._arguments import float64_array, labels_as_written, listing, refuse_masked, refuse_other_kinds
 from adfl_stats._frames import foreign_frame, is_foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.errors import NetworkWarning
@@ -33,6 +33,7 @@ __all__ = [
     "MatrixLike",
     "adjacency_matrix",
     "client_labels",
+    "edge_file",
     "edge_matrix",
     "edge_table",
     "graph_matrix",
@@ -71,14 +72,17 @@ def matrix_and_labels(matrix: MatrixLike, labels: Iterable[Any] | None, name: st
 def _square_csr(matrix: Any, name: str) -> sparse.csr_array:
     """Return a canonical float64 CSR copy without explicit zeros."""
     is_sparse = bool(sparse.issparse(matrix))
+    refuse_masked(matrix, name)
     try:
+        refuse_other_kinds(matrix.data if is_sparse else matrix, name)
         if is_sparse:
             csr = sparse.csr_array(matrix, dtype=np.float64, copy=True)
         else:
             csr = sparse.csr_array(np.atleast_2d(np.asarray(matrix, dtype=np.float64)))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError) as error:
+        reason = f": {error}" if "must hold numbers" in str(error) else ""
         raise TypeError(
-            f"{name} must be a dense or scipy sparse matrix of numbers, got {type(matrix).__name__}"
+            f"{name} must be a dense or scipy sparse matrix of numbers, got {type(matrix).__name__}{reason}"
         ) from None
     if csr.ndim != 2 or csr.shape[0] != csr.shape[1] or csr.shape[0] == 0:
         raise ValueError(
@@ -125,7 +129,13 @@ def label_index(labels: Iterable[Any], name: str) -> pd.Index:
 
 def _index(names: Iterable[Any]) -> pd.Index:
     # Nodes of a grid graph are tuples; without this pandas would make a MultiIndex of them.
-    return pd.Index(list(names), tupleize_cols=False)
+    try:
+        found = list(names)
+        for label in found:
+            hash(label)
+    except TypeError as error:
+        raise TypeError(f"labels must be names of clients, such as text or numbers: {error}") from None
+    return pd.Index(found, tupleize_cols=False)
 
 
 def adjacency_matrix(A: MatrixLike, labels: Iterable[Any] | None) -> tuple[sparse.csr_array, pd.Index]:
@@ -214,11 +224,20 @@ def networkx_module() -> Any:
     return networkx
 
 
+def edge_file(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a CSV file of edges; the ends keep their names as they are written."""
+    # Only an empty field is missing: "NA" and "None" may be names of clients.
+    table = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype={"source": str, "target": str})
+    ends = [name for name in ("source", "target") if name in table.columns]
+    if len(ends) == 2:
+        table[ends] = pd.concat(labels_as_written(*(table[name] for name in ends)), axis=1)
+    return table
+
+
 def edge_table(edges: EdgesLike) -> pd.DataFrame:
     """Return `edges` (a table, a CSV file or pairs) as a table of source, target and perhaps weight."""
     if isinstance(edges, (str, os.PathLike)):
-        # Only an empty field is missing: "NA" and "None" may be names of clients.
-        table = pd.read_csv(edges, keep_default_na=False, na_values=[""])
+        table = edge_file(edges)
     elif isinstance(edges, pd.DataFrame):
         table = edges
     elif is_foreign_frame(edges):
@@ -297,10 +316,7 @@ def _edge_weights(table: pd.DataFrame) -> Array:
     """Return the weights of the edges, 1 where the table has none."""
     if "weight" not in table.columns:
         return np.ones(len(table))
-    try:
-        weight = table["weight"].to_numpy(dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError("the column 'weight' of edges must hold numbers") from None
+    weight = float64_array(table["weight"], "the column 'weight' of edges")
     bad = np.flatnonzero(~np.isfinite(weight) | (weight < 0))
     if bad.size:
         raise ValueError(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +12,7 @@ import numpy as np
 from statsmodels.iolib.summary import Summary
 from statsmodels.iolib.table import SimpleTable
 
-from adfl_stats._text import wrapped
+from adfl_stats._text import printable, wrapped
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.theory.condition_5 import condition_5
@@ -30,17 +33,51 @@ class TextSummary(Summary):
         self._full.tables = [header, *(part.table(None) for part in cells)]
         self._full.extra_txt = self.extra_txt
 
+    def as_text(self) -> str:
+        """Return text; control characters in names are written out."""
+        return "\n".join(map(printable, str(super().as_text()).split("\n")))
+
     def as_html(self) -> str:
-        """Return HTML."""
-        return str(self._full.as_html())
+        """Return HTML, in which names are text."""
+        return _rendered(self._full, Summary.as_html, {mark: html.escape(mark) for mark in "<>&\"'"})
 
     def as_latex(self) -> str:
-        """Return LaTeX."""
-        return str(self._full.as_latex())
+        """Return LaTeX, in which names are text."""
+        return _rendered(self._full, Summary.as_latex, LATEX)
 
     def as_csv(self) -> str:
         """Return comma-separated values."""
-        return str(self._full.as_csv())
+        return _rendered(self._full, Summary.as_csv, {})
+
+
+# What LaTeX reads as commands.
+LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+}  # fmt: skip
+# Characters without a meaning stand for those marks while statsmodels, which escapes some of them, makes its tables.
+PRIVATE = 0xE000
+
+
+def _rendered(summary: Summary, render: Callable[[Summary], str], marks: Mapping[str, str]) -> str:
+    """Return a summary in a format in which some marks of names are written otherwise."""
+    hidden = str.maketrans({mark: chr(PRIVATE + k) for k, mark in enumerate(marks)})
+    copy = Summary()
+    copy.tables = [_with_text(table, hidden) for table in summary.tables]
+    notes = summary.extra_txt or ""
+    copy.extra_txt = "\n".join(printable(line).translate(hidden) for line in notes.split("\n"))
+    text = str(render(copy))
+    return text.translate({PRIVATE + k: written for k, written in enumerate(marks.values())})
+
+
+def _with_text(table: SimpleTable, hidden: dict[int, str]) -> SimpleTable:
+    table = deepcopy(table)
+    table.title = None if table.title is None else printable(str(table.title)).translate(hidden)
+    for row in table:
+        for cell in row:
+            cell.data = printable(cell.data).translate(hidden) if isinstance(cell.data, str) else cell.data
+    return table
 
 
 @dataclass(frozen=True)

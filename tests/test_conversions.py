@@ -1,0 +1,118 @@
+"""What would be lost by a conversion is refused or kept: masks, imaginary parts, dates, text, names as written."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+import adfl_stats as ad
+
+N = 12
+rng = np.random.default_rng(0)
+X, Y, CLIENT = rng.normal(size=(N, 2)), rng.normal(size=N), np.repeat(list("abc"), 4)
+MASKED = np.ma.masked_less(Y, 0.0)
+DAYS = pd.date_range("2024-01-01", periods=N)
+ADJACENCY = np.ones((3, 3))
+
+
+def arrays(**changes):
+    return ad.ClientData.from_arrays(**{"X": X, "y": Y, "client": CLIENT, **changes})
+
+
+REFUSED = {
+    "masked X": (lambda: arrays(X=np.ma.masked_less(X, 0.0)), "X is a masked array with .* masked entries; leave"),
+    "masked y": (lambda: arrays(y=MASKED), "y is a masked array"),
+    "masked clients": (lambda: arrays(client=np.ma.array(CLIENT, mask=Y < 0)), "client is a masked array"),
+    "masked weights": (lambda: arrays(weights=np.ma.masked_equal(np.ones(N), 1.0)), "weights is a masked array"),
+    "complex X": (lambda: arrays(X=X * (1 + 1j)), "X must hold.* holds complex numbers"),
+    "complex y": (lambda: arrays(y=Y * (1 + 1j)), "y must hold.* holds complex numbers"),
+    "complex objects": (
+        lambda: arrays(X=(X * (1 + 1j)).astype(object)),
+        "X must hold.* holds complex numbers",
+    ),
+    "dates": (
+        lambda: arrays(X=pd.DataFrame({"x": Y, "day": DAYS})),
+        r"X\['day'\] must hold.* holds dates",
+    ),
+    "array of dates": (lambda: arrays(offset=DAYS.to_numpy()), "offset must hold.* holds dates"),
+    "text numbers": (
+        lambda: arrays(X=X.astype(str)),
+        r"X must hold.* holds text; convert it",
+    ),
+    "text objects": (lambda: arrays(X=X.astype(str).astype(object)), "X must hold.* holds text"),
+    "text offset": (lambda: arrays(offset=[str(v) for v in Y]), "offset must hold.* holds text"),
+    "masked network": (lambda: ad.Network.from_adjacency(np.ma.masked_equal(ADJACENCY, 1.0)), "A is a masked array"),
+    "complex network": (
+        lambda: ad.Network.from_weights(ADJACENCY / 3 + 0j),
+        "W must hold.* holds complex numbers",
+    ),
+    "sparse complex": (
+        lambda: ad.Network.from_weights(sparse.csr_array(ADJACENCY / 3 + 0j)),
+        "W must hold.* holds complex numbers",
+    ),
+    "text network": (
+        lambda: ad.Network.from_adjacency(ADJACENCY.astype(int).astype(str)),
+        "A must hold.* holds text",
+    ),
+    "text weights": (
+        lambda: ad.Network.from_edges(pd.DataFrame({"source": [0, 1], "target": [1, 0], "weight": ["1", "2"]})),
+        "the column 'weight' of edges must hold.* holds text",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_losses_are_refused(kind):
+    call, words = REFUSED[kind]
+    with pytest.raises((TypeError, ValueError), match=words):
+        call()
+
+
+def test_what_loses_nothing_is_converted():
+    wanted = arrays()
+    for same in (
+        arrays(X=np.ma.array(X), y=np.ma.array(Y)),
+        arrays(X=X.astype(object), y=Y.astype(object)),
+        arrays(X=pd.DataFrame(X).astype("Float64")),
+    ):
+        np.testing.assert_array_equal(same.X, wanted.X)
+        np.testing.assert_array_equal(same.y, wanted.y)
+    assert arrays(X=X > 0.0).X.max() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["1", "2", "10"], [1, 2, 10]),
+        (["01", "1", "2"], ["01", "1", "2"]),
+        (["001", "002", "003"], ["001", "002", "003"]),
+        (["1.0", "1", "2"], ["1", "1.0", "2"]),
+        (["-1", "+1", "2"], ["+1", "-1", "2"]),
+        (["NA", "None", "7"], ["7", "NA", "None"]),
+        (["1e3", "1000", "0"], ["0", "1000", "1e3"]),
+        (["99999999999999999999", "1", "2"], ["1", "2", "99999999999999999999"]),
+    ],
+)
+def test_names_of_clients_are_those_that_are_written(tmp_path, names, labels):
+    ends = [(a, b) for a in names for b in names if a != b]
+    (tmp_path / "edges.csv").write_text("source,target\n" + "".join(f"{a},{b}\n" for a, b in ends))
+    for net in (ad.Network.from_edges(tmp_path / "edges.csv"), ad.Network.from_file(tmp_path / "edges.csv")):
+        assert net.labels.tolist() == labels
+        assert net.n_edges == 6
+
+
+def test_the_command_line_keeps_names_as_written(tmp_path):
+    sites = [f"{k:03d}" for k in range(1, 7)]
+    frame = pd.DataFrame({"site": np.repeat(sites, 20), "x": rng.normal(size=120)})
+    frame.assign(y=frame["x"] + rng.normal(size=120)).to_csv(tmp_path / "rows.csv", index=False)
+    edges = [(a, b) for k, a in enumerate(sites) for b in (sites[k - 1], sites[k - 2])]
+    pd.DataFrame(edges, columns=["source", "target"]).to_csv(tmp_path / "edges.csv", index=False)
+    command = "fit rows.csv --formula y~x --client site --network edges.csv --method DFL --clients table.csv"
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "adfl_stats", *command.split()],
+        cwd=tmp_path, check=True, capture_output=True,
+    )  # fmt: skip
+    assert pd.read_csv(tmp_path / "table.csv", dtype=str).iloc[:, 0].tolist() == sites
