@@ -64,6 +64,7 @@ from adfl_stats.report.starts import compare_starts
 from adfl_stats.simulate import study
 from adfl_stats.simulate.studies import Study
 from adfl_stats.theory import check_network
+from adfl_stats.theory.design import Design, design
 
 try:
     __version__ = version("adfl-stats")
@@ -86,6 +87,7 @@ __all__ = [
     "ConvergenceWarning",
     "DecentralizedGLM",
     "DecentralizedModel",
+    "Design",
     "DivergenceError",
     "Extra",
     "GeometricMedian",
@@ -111,6 +113,7 @@ __all__ = [
     "attacks",
     "check_network",
     "compare_starts",
+    "design",
     "efficiency_report",
     "family",
     "load",
