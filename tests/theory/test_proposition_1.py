@@ -129,6 +129,7 @@ def test_no_bound_where_condition_5_fails(sim):
     assert rates.paper_floor == math.inf
     assert "no bound: Condition 5 fails" in str(rates)
     assert "up to its constant: none" in str(rates)
+    assert not any("nan" in line.get_label() for line in ad.plots.rates(rates).lines)
     for line in report.checks:
         if line.place.startswith(("Proposition", "Theorem 2", "Theorem 3", "Corollary")):
             assert (line.value, line.status, line.bound) == (None, "unknown", "-"), line.name

@@ -145,8 +145,10 @@ def rates(rates: Rates, ax: Axes | None = None) -> Axes:
         if np.isfinite(factor):
             back = distance[last] * factor ** (at - at[last])
             ax.plot(at, back, color=colour, lw=1.0, ls=style, label=f"{name} factor {factor:.5g}")
-    bound = distance[0] * rates.bound**at
-    ax.plot(at, bound, color=DOUBTED, lw=1.0, label=f"{rates.place}: {rates.bound:.5g}")
+    # Where Condition 5 fails, the paper has no bound.
+    if np.isfinite(rates.bound):
+        bound = distance[0] * rates.bound**at
+        ax.plot(at, bound, color=DOUBTED, lw=1.0, label=f"{rates.place}: {rates.bound:.5g}")
     ax.set(xlabel="round", ylabel="root mean square distance", yscale="log")
     ax.legend(frameon=False)
     return without_frame(ax)
