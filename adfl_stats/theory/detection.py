@@ -19,12 +19,13 @@ def unseen_contamination(fit: FitRecord) -> list[Check]:
     if not fit.details.get("equalise"):
         return []
     limits = detection_limits(fit, SHARE, POWER)
-    worst = float(np.max(limits.bias / limits.se)) if np.isfinite(limits.bias).all() else np.inf
+    # Data without noise have standard errors of zero; their bias has no such unit.
+    known = bool(np.isfinite(limits.bias).all() and (np.asarray(limits.se) > 0.0).all())
+    worst = float(np.max(limits.bias / limits.se)) if known else np.inf
     shift, wanted = number(limits.shift), "< 1 SE"
     note = (
         f"A fifth of the clients, off together by {shift} standard deviations of a client, is found with probability "
         f"{POWER:g}; off by less, it could leave a bias of up to {number(worst)} standard errors. "
         "conf_int(contamination=.2) allows for it. (Ours.)"
     )
-    known = np.isfinite(worst)
     return [Check("unseen bias, SE", "", worst if known else None, wanted, INDICATIVE if known else UNKNOWN, note)]
