@@ -48,11 +48,15 @@ class LambdaPath:
         Mean held-out loss of the half of the clients with the smaller ones.
     trusted : ndarray (R,)
         Clients with at least a tenth of the largest weight.
+    errors : ndarray (R,)
+        Standard errors of the scores, from the spread of these clients' losses; indicative, as the better half is
+        chosen by its losses.
     """
 
     lams: Array
     scores: Array
     trusted: Ints
+    errors: Array
 
     @property
     def best(self) -> int:
@@ -60,9 +64,9 @@ class LambdaPath:
         return int(np.argmin(self.scores))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per lambda: score, trusted clients, and which was chosen."""
-        chosen = np.arange(len(self.lams)) == self.best
-        return pd.DataFrame({"lam": self.lams, "score": self.scores, "trusted": self.trusted, "chosen": chosen})
+        """Return one row per lambda: score, its standard error, trusted clients, and which was chosen."""
+        columns = {"lam": self.lams, "score": self.scores, "se": self.errors, "trusted": self.trusted}
+        return pd.DataFrame(columns | {"chosen": np.arange(len(self.lams)) == self.best})
 
 
 def can_tune(problem: Problem) -> bool:
@@ -110,7 +114,8 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
     each = problem.transport.gather(loss[counted] / rows[counted, None])
     half = np.sort(each, axis=0)[: majority(len(each))]
     trusted = problem.members.sum(trusted_by(weights, problem.members)).astype(np.int64)
-    return LambdaPath(lams, half.mean(axis=0), trusted)
+    errors = half.std(axis=0, ddof=1) / np.sqrt(len(half)) if len(half) > 1 else np.full(len(lams), np.nan)
+    return LambdaPath(lams, half.mean(axis=0), trusted, errors)
 
 
 def _losses(problem: Problem, theta: Array, rows: Ints) -> Array:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from adfl_stats._arguments import listing
-from adfl_stats.report.plots._axes import DOUBTED, QUIET, TRUSTED, axes_for, name_rows, without_frame
+from adfl_stats._types import Array
+from adfl_stats.report.plots._axes import (
+    CROWD,
+    DOUBTED,
+    QUIET,
+    TRUSTED,
+    axes_for,
+    name_points,
+    name_rows,
+    row_points,
+    without_frame,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +28,9 @@ if TYPE_CHECKING:
     from adfl_stats.inference.screening import Screening
 
 __all__ = ["clients", "heterogeneity", "screening"]
+
+# Names beside crowded rows. Ours.
+MOST_NAMED = 12
 
 
 def clients(res: Results, ax: Axes | None = None, label: int = 5) -> Axes:
@@ -32,7 +46,7 @@ def clients(res: Results, ax: Axes | None = None, label: int = 5) -> Axes:
     ax : matplotlib axes, optional
         Where to draw; a new figure if not given.
     label : int
-        How many of the highest points carry the client's name.
+        How many of the highest points carry the client's name, but for names that would overlap.
 
     Returns
     -------
@@ -56,14 +70,12 @@ def clients(res: Results, ax: Axes | None = None, label: int = 5) -> Axes:
     limit = np.sqrt(model.quantile(0.95)[order])
     ax.fill_between(place, 0, limit, color=QUIET, alpha=0.15, lw=0, label="95 % of clients that follow the model")
     for mask, colour, text in ((trusted, TRUSTED, "trusted"), (~trusted, DOUBTED, "down-weighted")):
-        ax.scatter(place[mask], height[mask], s=18, color=colour, label=f"{text} ({int(mask.sum())})", zorder=3)
-    for k in range(len(order) - 1, max(len(order) - 1 - label, -1), -1):
-        ax.annotate(
-            str(names[k]), (place[k], height[k]), xytext=(-6, 0), textcoords="offset points", ha="right",
-            va="center", fontsize="small",
-        )  # fmt: skip
+        size = float(np.clip(2400.0 / len(order), 5.0, 18.0))
+        ax.scatter(place[mask], height[mask], s=size, color=colour, label=f"{text} ({int(mask.sum())})", zorder=3)
     ax.set(xlabel="clients, by score", ylabel="root of the score statistic", ylim=(0, None))
     ax.legend(frameon=False, loc="upper left")
+    ax.autoscale_view()
+    name_points(ax, place, height, names, range(len(order) - 1, max(len(order) - 1 - label, -1), -1), left=True)
     return without_frame(ax)
 
 
@@ -79,8 +91,8 @@ def screening(screened: Screening, ax: Axes | None = None) -> Axes:
     screened : Screening
         What ``adfl_stats.screen(res)`` returned.
     ax : matplotlib axes, optional
-        Where to draw; without it the figure grows with the clients. Names are left out where they would
-        overlap.
+        Where to draw; without it the figure grows with the clients. Where names would overlap, only flagged clients
+        are named.
 
     Returns
     -------
@@ -97,7 +109,7 @@ def screening(screened: Screening, ax: Axes | None = None) -> Axes:
     'score statistic / its mean under the model'
     """
     table = screened.to_frame()
-    ax = axes_for(ax, (7.0, float(np.clip(1.4 + 0.13 * len(table), 3.0, 14.0))))
+    ax = axes_for(ax, (7.0, _height(1.4, len(table))))
     mirror = screened.method == "mirror"
     value = np.asarray(table["mirror"] if mirror else table["statistic"] / np.maximum(table["df"], 1))
     order = np.argsort(value, kind="stable")
@@ -109,15 +121,17 @@ def screening(screened: Screening, ax: Axes | None = None) -> Axes:
     else:
         mean = np.maximum(screened.clients.ranks, 1)
         low, high = ((screened.clients.quantile(level) / mean)[order] for level in (0.025, 0.975))
-        ax.hlines(place, low, high, color=QUIET, alpha=0.45, lw=2.0, label="95 % under the model")
+        _intervals(ax, place, low, high, 2.0, "95 % under the model")
         value = np.maximum(value, 0.5 * low.min())
         ax.set(xscale="log", xlabel="score statistic / its mean under the model")
     for mask, colour, text in (
         (flagged, DOUBTED, f"flagged at q = {screened.q:g}"),
         (~flagged, TRUSTED, "not flagged"),
     ):
-        ax.scatter(value[mask], place[mask], s=16, color=colour, label=f"{text} ({int(mask.sum())})", zorder=3)
-    name_rows(ax, table.index[order], "clients, by statistic")
+        size = float(np.clip(2400.0 / len(table), 5.0, 16.0))
+        ax.scatter(value[mask], place[mask], s=size, color=colour, label=f"{text} ({int(mask.sum())})", zorder=3)
+    # From the top; where rows are crowded only flagged clients are named.
+    name_rows(ax, table.index[order], "clients, by statistic", np.flatnonzero(flagged)[::-1][:MOST_NAMED])
     # Above the axes: clients fill the rest from corner to corner.
     columns = 3 if ax.bbox.width / ax.figure.dpi > 5.0 else 1
     ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, fontsize="small")
@@ -134,7 +148,7 @@ def heterogeneity(found: Heterogeneity, coefficient: str | None = None, ax: Axes
     coefficient : str, optional
         Which; without it the one with the largest spread in units of a client's standard error.
     ax : matplotlib axes, optional
-        Where to draw. Names are left out where they would overlap.
+        Where to draw. Where names would overlap, only the clients farthest off are named.
 
     Returns
     -------
@@ -157,15 +171,32 @@ def heterogeneity(found: Heterogeneity, coefficient: str | None = None, ax: Axes
     clients = found.clients.xs(coefficient, level="coefficient").dropna(subset="deviation")
     clients = clients.sort_values("deviation", kind="stable")
     place = np.arange(len(clients))
-    ax = axes_for(ax, (7.0, float(np.clip(1.6 + 0.13 * len(clients), 3.0, 14.0))))
+    ax = axes_for(ax, (7.0, _height(1.6, len(clients))))
     reach = 1.96 * clients["se"].to_numpy()
     raw, shrunken = clients["deviation"].to_numpy(), clients["effect"].to_numpy()
     ax.axvline(0.0, color=QUIET, lw=0.8)
-    ax.hlines(place, raw - reach, raw + reach, color=QUIET, alpha=0.45, lw=1.5)
-    ax.scatter(raw, place, s=14, facecolors="none", edgecolors=DOUBTED, label="own estimate, 95 % interval", zorder=3)
-    ax.scatter(shrunken, place, s=14, color=TRUSTED, label="shrunken (empirical Bayes)", zorder=4)
+    ax.set_ylim(-1, len(place))
+    _intervals(ax, place, raw - reach, raw + reach, 1.5, "")
+    size = float(np.clip(2400.0 / len(place), 3.0, 14.0))
+    ax.scatter(raw, place, s=size, facecolors="none", edgecolors=DOUBTED, label="own estimate, 95 % interval", zorder=3)
+    ax.scatter(shrunken, place, s=size, color=TRUSTED, label="shrunken (empirical Bayes)", zorder=4)
     tau = table.loc[coefficient, "tau"]
     ax.set(xlabel=f"{coefficient}: deviation from the estimate (tau = {tau:.3g})")
-    name_rows(ax, clients.index, "clients, by deviation")
+    farthest = np.argsort(-np.abs(raw / np.maximum(reach, np.finfo(float).tiny)), kind="stable")
+    name_rows(ax, clients.index, "clients, by deviation", farthest[:MOST_NAMED])
     ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, fontsize="small")
     return without_frame(ax)
+
+
+def _height(frame: float, rows: int) -> float:
+    """Return the height of a figure with so many rows: with a name each, or of one page."""
+    tall = frame + 0.13 * rows
+    return float(max(tall, 3.0)) if tall <= 15.0 else 7.0
+
+
+def _intervals(ax: Axes, place: Any, low: Array, high: Array, width: float, label: str) -> None:
+    """Draw one interval a row; an area where lines would be too close to be told apart."""
+    if row_points(ax, len(place)) >= CROWD:
+        ax.hlines(place, low, high, color=QUIET, alpha=0.45, lw=width, label=label)
+    else:
+        ax.fill_betweenx(place, low, high, step="mid", color=QUIET, alpha=0.3, lw=0, label=label)

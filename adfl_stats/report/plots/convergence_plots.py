@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["lambda_path", "rates", "trace"]
 
+# Points of a line that are marked. Ours.
+MOST_MARKED = 80
+
 
 def trace(res: Results, ax: Axes | None = None) -> Axes:
     """Plot how far clients move in a round, and how far apart they are, over all rounds of the fit.
@@ -52,17 +55,30 @@ def trace(res: Results, ax: Axes | None = None) -> Axes:
     step, axis = (
         ("a round", "round") if res.solver == "rounds" else ("an iteration", "pass of the solver over the data")
     )
-    ax.plot(at, table["moved"], color=TRUSTED, lw=1.2, label=f"longest move of a client in {step}")
-    ax.plot(at, table["consensus"], color=DOUBTED, lw=1.2, label="spread of the clients")
-    for edge in begin.iloc[1:]:
-        ax.axvline(edge, color=QUIET, lw=0.8, ls=":")
-    ax.set(xlabel=axis, yscale="log")
+    values = table[["moved", "consensus"]].to_numpy()
+    positive = values[np.isfinite(values) & (values > 0.0)]
+    # A log scale has no zero: clients that agree exactly are drawn below all others, and said to be so.
+    least = 0.1 * float(positive.min()) if positive.size else 1e-16
+    lines = (("moved", TRUSTED, f"longest move of a client in {step}"), ("consensus", DOUBTED, "spread of the clients"))
+    for name, colour, text in lines:
+        for k, (_, rows) in enumerate(table.groupby("run")):
+            # One line a run: between two of them the estimates do not move.
+            height = np.maximum(rows[name].to_numpy(), least)
+            # A run of one check is a point.
+            size = 3.0 if len(table) <= MOST_MARKED or len(rows) == 1 else 0.0
+            ax.plot(at[rows.index], height, "o-", ms=size, color=colour, lw=1.2, label=text if k == 0 else None)
+    zero = (values == 0.0).any()
+    for k, edge in enumerate(begin.iloc[1:]):
+        ax.axvline(edge, color=QUIET, lw=0.8, ls=":", label="next run" if k == 0 else None)
+    ax.set(xlabel=axis, ylabel="distance between estimates" + (" (lowest: 0)" if zero else ""), yscale="log")
     ax.legend(frameon=False)
     return without_frame(ax)
 
 
 def lambda_path(res: Results, ax: Axes | None = None) -> Axes:
-    """Plot the cross-validation score of each lambda, and how many clients it trusts.
+    """Plot the cross-validation score of each lambda with its standard error, and how many clients it trusts.
+
+    The title says where the choice is at the grid's edge.
 
     Parameters
     ----------
@@ -91,7 +107,10 @@ def lambda_path(res: Results, ax: Axes | None = None) -> Axes:
         raise ValueError("res has no lambda_path: its lambda was given; fit with ADFL(lam='cv') or several lam")
     ax = axes_for(ax)
     at = np.arange(len(table))
-    ax.plot(at, table["score"], "o-", color=TRUSTED, lw=1.2, label="held-out loss, better half of the clients")
+    ax.errorbar(
+        at, table["score"], table["se"], fmt="o-", color=TRUSTED, lw=1.2, capsize=3.0,
+        label="held-out loss, better half of the clients, +- 1 SE",
+    )  # fmt: skip
     best = int(np.argmax(table["chosen"]))
     ax.plot(best, table["score"][best], "o", ms=10, mfc="none", color=DOUBTED, label="chosen")
     ax.set_xticks(at, [f"{lam:.3g}" for lam in table["lam"]])
@@ -100,6 +119,9 @@ def lambda_path(res: Results, ax: Axes | None = None) -> Axes:
     other = ax.twinx()
     other.plot(at, table["trusted"], ":", color=QUIET, lw=1.2)
     other.set_ylabel("trusted clients (dotted)", color=QUIET)
+    if len(table) > 1 and best in (0, len(table) - 1):
+        end = "smallest" if best == 0 else "largest"
+        ax.set_title(f"The {end} lambda was chosen, at the grid's edge: others may be better", fontsize="medium")
     ax.legend(frameon=False, loc="best")
     return ax
 

@@ -6,33 +6,44 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from adfl_stats._types import Array
+from adfl_stats._arguments import one_of
+from adfl_stats._types import Array, Ints, Mask
+from adfl_stats.network.matching import as_network
 from adfl_stats.network.network import Network
-from adfl_stats.network.schedule import NetworkSchedule, one_network
-from adfl_stats.report.plots._axes import DOUBTED, QUIET, TRUSTED, axes_for, without_frame
+from adfl_stats.network.schedule import one_network
+from adfl_stats.report.plots._axes import DOUBTED, QUIET, TRUSTED, axes_for, name_points, without_frame
+from adfl_stats.trust.weights import trusted_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from adfl_stats.inference.results import Results
 
 __all__ = ["network", "spectrum"]
 
-MOST_DRAWN, MOST_NAMED, MOST_EIGENVALUES = 500, 40, 1000
+MOST_DRAWN, MOST_NAMED, MOST_EIGENVALUES = 2000, 40, 1000
+# Clients that are named where not all are; above so many, the springs settle for fewer steps. Ours.
+SUSPECTS, MANY = 12, 300
+COLOURS = ("influence", "weight", "flag")
 
 
-def network(net: Network, ax: Axes | None = None) -> Axes:
-    """Draw who listens to whom, with the clients coloured by their influence.
+def network(net: Network | Results, ax: Axes | None = None, by: str | None = None) -> Axes:
+    """Draw who listens to whom, with the clients coloured by influence, or after a fit by weight or flag.
 
     Edges that go both ways are lines; those that go one way taper from the sender to the receiver. Circles
     are drawn as such, and everything else if networkx is not there; other networks have a spring layout.
-    Colour is influence over its mean; hollow red marks clients with influence zero.
+    Influence is shown over its mean; hollow red marks clients with influence zero.
 
     Parameters
     ----------
-    net : Network
-        Of at most 500 clients.
+    net : Network or Results
+        Of at most 2000 clients; of results, the network of the fit.
     ax : matplotlib axes, optional
         Where to draw.
+    by : {"influence", "weight", "flag"}, optional
+        What the colours say: the weight of each client, or whether the score test flags it, both of results. If not
+        given, weights of results and the influence in a network. Up to 40 clients are all named; of more, the
+        down-weighted or flagged ones, as far as names do not overlap.
 
     Returns
     -------
@@ -45,8 +56,21 @@ def network(net: Network, ax: Axes | None = None) -> Axes:
     >>> ad.plots.network(ad.networks.directed_circle(10, 3)).get_title()
     '10 clients, 30 edges; the broad end sends'
     """
-    _demand_network(net, MOST_DRAWN, "a drawing shows", "Use check_network(net), or draw a part of it")
-    ax = axes_for(ax, (7.0, 5.5))
+    res: Any = net if hasattr(net, "client_weights") else None
+    by = one_of(("influence" if res is None else "weight") if by is None else by, "by", COLOURS)
+    if by != "influence" and res is None:
+        raise TypeError(f"by={by!r} is about a fit; pass its results in the place of the network")
+    drawn = _demand_network(
+        net if res is None else res.network,
+        MOST_DRAWN,
+        "a drawing shows",
+        "Use check_network(net), or draw a part of it",
+    )
+    return _draw(drawn, res, axes_for(ax, (7.0, 5.5)), by)
+
+
+def _draw(net: Network, res: Any, ax: Axes, by: str) -> Axes:
+    """Draw edges, then clients, then names."""
     from matplotlib.collections import LineCollection
 
     M = net.n_clients
@@ -61,10 +85,17 @@ def network(net: Network, ax: Axes | None = None) -> Axes:
         widths = np.tile(np.linspace(first, last, pieces.shape[1]), len(pieces))
         lines = LineCollection(list(pieces.reshape(-1, 2, 2)), colors=QUIET, alpha=ink, linewidths=widths, zorder=1)
         ax.add_collection(lines)
-    _draw_clients(ax, net, place)
     ax.set_aspect("equal")
-    ax.margins(0.08)
     ax.set_axis_off()
+    if by == "influence":
+        suspects = _draw_influence(ax, net, place)
+    elif by == "weight":
+        suspects = _draw_weights(ax, res.client_weights.to_numpy(), place)
+    else:
+        suspects = _draw_flags(ax, res.clients()["flagged"].to_numpy(), place)
+    ax.margins(0.08)
+    ax.autoscale_view()
+    _name_clients(ax, net, place, suspects)
     one_way = "" if mutual.all() else "; the broad end sends"
     ax.set_title(f"{M} clients, {net.n_edges} edges{one_way}", fontsize="medium")
     return ax
@@ -92,7 +123,7 @@ def spectrum(net: Network, ax: Axes | None = None) -> Axes:
     'real part'
     """
     instead = "Use net.second_eigenvalue, or check_network(net)"
-    _demand_network(net, MOST_EIGENVALUES, "all eigenvalues are drawn for", instead)
+    net = _demand_network(net, MOST_EIGENVALUES, "all eigenvalues are drawn for", instead)
     ax = axes_for(ax, (5.5, 5.5))
     from matplotlib.patches import Circle
 
@@ -113,15 +144,12 @@ def spectrum(net: Network, ax: Axes | None = None) -> Axes:
     return without_frame(ax)
 
 
-def _demand_network(net: Network, most: int, shown: str, instead: str) -> None:
-    if isinstance(net, NetworkSchedule):
-        one_network(net, "a plot of the network")
-    if not isinstance(net, Network):
-        raise TypeError(
-            f"net is a {type(net).__name__}; wanted is a Network. Make one by Network.from_adjacency or from_networkx"
-        )
-    if net.n_clients > most:
-        raise ValueError(f"net has {net.n_clients} clients; {shown} at most {most}. {instead}")
+def _demand_network(net: Any, most: int, shown: str, instead: str) -> Network:
+    """Return the network, or that of a graph, if it can be drawn."""
+    found = one_network(as_network(net, "net"), "a plot of the network")
+    if found.n_clients > most:
+        raise ValueError(f"net has {found.n_clients} clients; {shown} at most {most}. {instead}")
+    return found
 
 
 def _layout(net: Network) -> tuple[Array, bool]:
@@ -136,7 +164,9 @@ def _layout(net: Network) -> tuple[Array, bool]:
         return circle, True
     graph = networkx.Graph(net.to_networkx().to_undirected().edges)
     graph.add_nodes_from(net.labels)
-    places = networkx.spring_layout(graph, seed=1, iterations=200, k=1.8 / np.sqrt(net.n_clients))
+    places = networkx.spring_layout(
+        graph, seed=1, iterations=200 if net.n_clients <= MANY else 40, k=1.8 / np.sqrt(net.n_clients)
+    )
     return np.array([places[name] for name in net.labels]), False
 
 
@@ -154,13 +184,47 @@ def _curves(ends: Array, bent: bool, tapered: bool) -> Array:
     return np.stack([points[:, :-1], points[:, 1:]], axis=2)
 
 
-def _draw_clients(ax: Axes, net: Network, place: Array) -> None:
+def _size(clients: int) -> float:
+    return float(np.clip(6000.0 / clients, 8.0, 260.0))
+
+
+def _draw_weights(ax: Axes, weights: Array, place: Array) -> Ints:
+    """Draw the clients coloured by weight, the smallest on top; return them in that order, the down-weighted ones."""
+    order = np.argsort(-weights, kind="stable")
+    drawn = ax.scatter(
+        place[order, 0], place[order, 1], s=_size(len(order)), c=weights[order], cmap="RdBu", vmin=0.0,
+        vmax=max(1.0, weights.max()), edgecolors=QUIET, linewidths=0.5, zorder=3,
+    )  # fmt: skip
+    bar = ax.figure.colorbar(drawn, ax=ax, shrink=0.7, pad=0.02, label="weight")
+    bar.outline.set_visible(False)
+    return order[::-1][: int((~trusted_by(weights)).sum())]
+
+
+def _draw_flags(ax: Axes, flagged: Mask, place: Array) -> Ints:
+    """Draw the flagged clients in another colour, on top; return them."""
+    for mask, colour, text in ((~flagged, TRUSTED, "not flagged"), (flagged, DOUBTED, "flagged")):
+        ax.scatter(
+            place[mask, 0], place[mask, 1], s=_size(len(flagged)), color=colour, edgecolors="white", linewidths=0.5,
+            zorder=3, label=f"{text} ({int(mask.sum())})",
+        )  # fmt: skip
+    ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, fontsize="small")
+    return np.flatnonzero(flagged)
+
+
+def _name_clients(ax: Axes, net: Network, place: Array, suspects: Ints) -> None:
+    """Name all clients of a small network, and the most interesting ones of a large one."""
+    order = np.arange(net.n_clients) if net.n_clients <= MOST_NAMED else suspects[:SUSPECTS]
+    name_points(ax, place[:, 0], place[:, 1], net.labels, order)
+
+
+def _draw_influence(ax: Axes, net: Network, place: Array) -> Ints:
+    """Draw the clients coloured by influence; return those without."""
     from matplotlib.colors import TwoSlopeNorm
 
     M = net.n_clients
     share = net.influence.to_numpy() * M
     heard = share > 0
-    size = float(np.clip(6000.0 / M, 12.0, 260.0))
+    size = _size(M)
     even = np.ptp(share) < 1e-8
     colours: dict[str, Any] = {"color": TRUSTED}
     if not even:
@@ -181,7 +245,4 @@ def _draw_clients(ax: Axes, net: Network, place: Array) -> None:
     else:
         bar = ax.figure.colorbar(drawn, ax=ax, shrink=0.7, pad=0.02, label="influence / mean")
         bar.outline.set_visible(False)
-    if M <= MOST_NAMED:
-        for k, name in enumerate(net.labels):
-            ax.annotate(str(name), (x[k], y[k]), xytext=(0, 0.55 * np.sqrt(size) + 1), textcoords="offset points",
-                        ha="center", va="bottom", fontsize="x-small", zorder=4)  # fmt: skip
+    return np.flatnonzero(~heard)

@@ -1,0 +1,92 @@
+"""Plots of many clients: names of the interesting ones, none over another, no lines too close to be told apart."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+import adfl_stats as ad
+from adfl_stats.report.plots._axes import name_points, name_rows
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def texts_of(ax):
+    ax.figure.draw_without_rendering()
+    return [text for text in (*ax.texts, *ax.get_yticklabels()) if text.get_text().startswith("client ")]
+
+
+@pytest.mark.parametrize("kind", ["rows", "points"])
+def test_names_are_short_and_do_not_overlap(kind):
+    names, rows = [f"client number {k:03d} of a long list" for k in range(200)], np.arange(200)
+    ax = plt.subplots(figsize=(7.0, 7.0))[1]
+    ax.plot(rows, rows, "o")
+    if kind == "rows":
+        name_rows(ax, names, "clients", rows[::-1])
+        assert ax.get_ylabel() == "clients"
+    else:
+        name_points(ax, rows, rows, names, rows[::-1])
+    texts = texts_of(ax)
+    assert 5 < len(texts) < 100
+    assert all(len(text.get_text()) <= 18 for text in texts)
+    boxes = [text.get_window_extent() for text in texts]
+    assert not any(box.overlaps(other) for k, box in enumerate(boxes) for other in boxes[:k])
+
+
+def test_few_clients_are_all_named():
+    ax = ad.plots.network(ad.networks.directed_circle(8, 3, labels=[f"client {k}" for k in range(8)]))
+    assert len(texts_of(ax)) == 8
+
+
+def test_a_thousand_clients_are_drawn():
+    assert ad.plots.network(ad.networks.directed_circle(1000, 4)).get_title().startswith("1000 clients, 4000 edges")
+
+
+def test_colours_of_a_fit_want_a_fit():
+    net = ad.networks.directed_circle(8, 3)
+    with pytest.raises(TypeError, match="by='weight' is about a fit; pass its results in the place of the network"):
+        ad.plots.network(net, by="weight")
+    with pytest.raises(ValueError, match="by is 'colour'; choose one of 'influence', 'weight', 'flag'"):
+        ad.plots.network(net, by="colour")
+
+
+def test_the_trace_has_axes_a_key_and_all_points(model):
+    res = model.fit(ad.ADFL(lam=2.0, stages=2), step=0.1, rounds=5)
+    ax = ad.plots.trace(res)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("round", "distance between estimates")
+    moved = [line for line in ax.lines if line.get_color() == "#2b6ca3"]
+    assert sum(len(line.get_xdata()) for line in moved) == len(res.trace)
+    assert all(line.get_markersize() > 0 for line in moved)
+    words = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert words[:2] == ["longest move of a client in a round", "spread of the clients"]
+
+
+def test_clients_that_agree_exactly_are_points_too(logistic):
+    data = ad.ClientData.from_arrays(logistic.X, logistic.y, logistic.client)
+    res = ad.DecentralizedGLM(data, ad.networks.complete(8), "binomial").fit(ad.DFL(), step=0.1, rounds=5)
+    res.record.trace["consensus"] = 0.0
+    ax = ad.plots.trace(res)
+    assert ax.get_ylabel().endswith("(lowest: 0)")
+    spread = [line for line in ax.lines if line.get_color() == "#c0392b"]
+    assert all((line.get_ydata() > 0).all() for line in spread)
+
+
+def test_lambdas_have_errors_and_the_edge_is_told(model):
+    res = model.fit(ad.ADFL(lam=[0.0, 1.0, 2.0]))
+    table = res.lambda_path
+    assert (table["se"] > 0).all()
+    ax = ad.plots.lambda_path(res)
+    assert len(ax.containers) == 1
+    at_edge = bool(table["chosen"].iloc[[0, -1]].any())
+    assert ("grid's edge" in ax.get_title()) == at_edge
+    inner = res.record.details["lambda_path"]
+    for place, word in ((0, "smallest"), (2, "largest"), (1, "")):
+        inner["chosen"] = [k == place for k in range(3)]
+        title = ad.plots.lambda_path(ad.Results(res.record)).get_title()
+        assert title.startswith(f"The {word} lambda") if word else title == ""
