@@ -51,8 +51,8 @@ PREFERENCE = 5.0
 FEW = 20
 # With more clients the model is chosen on this many of them. Ours: bounds the time of the search.
 MANY = 1000
-# Further price of a minority beside a spread. Ours: the effects of clients need not be normal, and their tail is no
-# minority.
+# Further price of a minority, or of gross clients, beside a spread. Ours: the effects of clients need not be normal,
+# and their tail is neither.
 UNCERTAIN = 5.0
 # The same of a corruption of known form. Ours: less, as few tails lie in its direction; judged by
 # "poisson-tau1-permute" and Hsb82 in `benchmarks/real_clients.py`.
@@ -129,7 +129,9 @@ def price_of(spread: Spread, runs: Runs, M: int) -> float:
     if runs.coherent:
         own, beside = (search, UNCERTAIN) if runs.mechanism is None else (MECHANISM_PRICE, MECHANISM_UNCERTAIN)
         price += own + (beside if spread.factor.shape[1] else 0.0)
-    return float(price + (GROSS_PRICE if runs.shares[0, GROSS].any() else 0.0))
+    if runs.shares[0, GROSS].any():
+        price += GROSS_PRICE + (UNCERTAIN if spread.factor.shape[1] else 0.0)
+    return float(price)
 
 
 def minority_price(P: int) -> float:
@@ -309,10 +311,9 @@ def _add_directions(search: _Search) -> None:
         best = search.best()
         # A model with another spread may be better once it has a direction too.
         minorities = [one for one in search.candidates if one.coherent and not one.spread.n_directions]
+        kinds = sorted({(one.spread.common, one.minority) for one in minorities})
         others = [
-            search.best([one for one in minorities if one.spread.common == common])
-            for common in (False, True)
-            if any(one.spread.common == common for one in minorities)
+            search.best([one for one in minorities if (one.spread.common, one.minority) == kind]) for kind in kinds
         ]
         for base in {id(one): one for one in (best, *search.simple(), *others)}.values():
             direction, _ = next_direction(base.spread.integrated(search.scores), base.runs)
