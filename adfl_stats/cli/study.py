@@ -47,7 +47,6 @@ def add_study(commands: Any) -> None:
     parser.add_argument("--latex", metavar="FILE", type=output_file, help="write the efficiency report as LaTeX")
     parser.add_argument("--html", metavar="FILE", type=page_file, help="write the study as one HTML page")
     parser.add_argument("--plot", metavar="FILE", type=figure_file, help="draw a map of efficiencies, first method")
-    parser.add_argument("--html", metavar="FILE", type=page_file, help="write the study as one HTML page")
     parser.set_defaults(run=_study)
 
 
