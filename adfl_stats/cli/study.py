@@ -66,8 +66,6 @@ def _study(options: argparse.Namespace) -> int:
         study.report(options.html)
     if options.plot:
         _plot(study, options.plot)
-    if options.html:
-        study.report(options.html)
     return 0
 
 
