@@ -242,7 +242,13 @@ def network_solver(problem: Problem, c: float) -> Callable[[NDArray], NDArray] |
     """Return x -> (I - c W)^-1 x for x (M, k); None where it costs more than it saves."""
     W, M = problem.network.W, problem.M
     if M <= DENSE:
-        inverse = np.linalg.inv(np.eye(M) - c * W.toarray())
+        try:
+            inverse = np.linalg.inv(np.eye(M) - c * W.toarray())
+        except np.linalg.LinAlgError:
+            raise ValueError(
+                "the network's limit is not determined: no client with weight has influence on the others. Give weight "
+                "to a client that they hear, or pass rounds= and step= to run so many rounds"
+            ) from None
         return lambda x: inverse @ x
     if M > SPARSE:
         order = csgraph.reverse_cuthill_mckee(sparse.csr_array(W + W.T), symmetric_mode=True)

@@ -1,5 +1,7 @@
 """The limit, solved for directly, against dense algebra and against rounds carried to convergence."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -256,3 +258,17 @@ def test_a_coefficient_that_nobody_identifies_does_not_stop_the_preconditioner()
     found = apply(np.ones((6, 1, 2)))
     # Everybody agrees: only the consensus part is left, and there the first coefficient is divided by .5.
     np.testing.assert_allclose(found[:, 0], np.tile([2.0, 0.0], (6, 1)), atol=1e-12)
+
+
+def test_a_limit_without_influential_weight_is_refused():
+    """All hear client 0 alone, and it has no weight: nothing moves the consensus."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 2)), rng.normal(size=300)
+    star = np.zeros((10, 10))
+    star[:, 0] = 1.0
+    data = ad.ClientData.from_arrays(X, y, np.repeat(np.arange(10), 30))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = ad.DecentralizedGLM(data, ad.Network.from_adjacency(star))
+        with pytest.raises(ValueError, match="the network's limit is not determined: no client with weight has influ"):
+            model.fit(ad.Oracle([0]))
