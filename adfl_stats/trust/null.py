@@ -119,7 +119,7 @@ def calibrate(summaries: Summaries, normal: Mask, *, known: bool, least: float, 
         levels = levels * df / np.maximum(df - 2.0, 1.0)
     if some and not known:
         # Some clients are noisier than the law of the others' noise levels allows: theirs is their own.
-        alike = _alike(own / typical, spare, prior, members)
+        alike = _alike(own / typical, spare, prior, summaries.ranks > 0, members)
         itself = np.minimum(own, MOST_NOISE * typical) * spare / np.maximum(spare - 2.0, 1.0)
         levels = alike * levels + (1.0 - alike) * np.maximum(itself, levels)
         share = alike * share + (1.0 - alike)
@@ -169,19 +169,20 @@ def _prior(levels: Array, df: Array) -> tuple[float, float]:
     return float(np.exp(middle + special.digamma(prior / 2.0) - np.log(prior / 2.0))), prior
 
 
-def _alike(ratios: Array, df: Array, prior: float, members: Members) -> Array:
-    """Return the probability (M,) that a client's noise level follows the law of the others'.
+def _alike(ratios: Array, df: Array, prior: float, counted: Mask, members: Members) -> Array:
+    """Return the probability (M,) that a client's noise level follows the law of those `counted`.
 
     The upper tail probability of its ratio to the typical level over the share of clients with as large a ratio, at
     most one and monotone (Phipson, Lee, Majewski, Alexander and Smyth, 2016, Annals of Applied Statistics 10, 946-963).
     """
     df = np.maximum(df, 1.0)
     tails = stats.chi2.sf(ratios * df, df) if np.isinf(prior) else stats.f.sf(ratios, df, prior)
-    every = members.gather(tails)
-    order = np.argsort(every, kind="stable")
-    alike = np.empty(len(every))
-    alike[order] = np.maximum.accumulate(np.minimum(every[order] * len(every) / (np.arange(len(every)) + 0.5), 1.0))
-    return members.ours(alike)
+    every = np.sort(members.gather(tails[counted]))
+    shares = (np.arange(len(every)) + 0.5) / max(len(every), 1)
+    monotone = np.append(0.0, np.maximum.accumulate(np.minimum(every / shares, 1.0)))
+    place = np.searchsorted(every, tails)
+    own = np.minimum(tails * max(len(every), 1) / (place + 0.5), 1.0)
+    return np.maximum(monotone[place], own)
 
 
 def _kurtosis(summaries: Summaries, normal: Mask, levels: Array) -> float:
