@@ -19,6 +19,9 @@ __all__ = ["kept_weights", "protected"]
 # The least share of the information in a direction that is left to it. Ours: clients with this weight move the other
 # coefficients by a thousandth of what they would with full weight.
 LEAST = 1e-3
+# Eigenvalue, at unit diagonal, below which the others do not identify a direction. Ours: that of a column that the rest
+# explain but for a share of 1e-10, above what rounding leaves.
+RANK = 1e-10
 # A coefficient, or a client, takes part in a direction from this share on. Ours: for names, and far above rounding.
 PART = 0.1
 
@@ -62,17 +65,21 @@ def _identifying(problem: Problem, clients: ClientModel, weights: Array) -> tupl
     members, low = clients.scores.members, weights[heard] < LEAST
     if not members.count(low):
         return needed, []
-    shares = weights[heard]
-    left = members.total(lambda at: np.einsum("m,mij->ij", shares[at], J[at]))
-    whole = members.sum(J)
-    size = np.sqrt(np.maximum(np.diag(whole), np.finfo(float).tiny))
-    left, whole = left / np.outer(size, size), whole / np.outer(size, size)
-    # Directions that no client informs about stay; they are refused elsewhere.
-    values, directions = linalg.eigh(left, whole + 1e-10 * np.eye(len(size)))
-    gone = directions[:, values < LEAST]
+    known, whole = members.sum(J[~low]), members.sum(J)
+    # Units in which the others know each coefficient alike: those of one client do not decide about the others' rank.
+    mine, of_all = np.diag(known), np.diag(whole)
+    rounding = np.finfo(float).eps ** 2
+    size = np.sqrt(np.where(mine > rounding * of_all, mine, np.where(of_all > 0.0, of_all, 1.0)))
+    known, whole = known / np.outer(size, size), whole / np.outer(size, size)
+    values, directions = linalg.eigh(known)
+    gone = directions[:, values < RANK]
+    # Directions that no client informs about are refused elsewhere.
+    values, inside = linalg.eigh(gone.T @ whole @ gone)
+    gone = gone @ inside[:, values > RANK / LEAST]
     if not gone.shape[1]:
         return needed, []
     informed = np.einsum("id,mij,jd->md", gone / size[:, None], J, gone / size[:, None])
-    needed[np.flatnonzero(heard)[low & (informed > PART * LEAST).any(axis=1)]] = True
+    shares = informed / np.einsum("id,ij,jd->d", gone, whole, gone)
+    needed[np.flatnonzero(heard)[low & (shares > PART * LEAST).any(axis=1)]] = True
     parts = np.abs(gone).max(axis=1) / np.abs(gone).max()
     return needed, [str(name) for name in np.asarray(problem.names)[parts > PART]]

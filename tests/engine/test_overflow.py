@@ -49,6 +49,8 @@ def enlarged(family, column=1.0, response=1.0, clients=(7,)):
 
 
 def model(X, y, client, family, **parts):
+    # Without alpha it would be estimated; the peer's is 1.
+    family = KNOWN[family] if family == "negativebinomial" else family
     return ad.DecentralizedGLM(
         ad.ClientData.from_arrays(X, y, client, **parts), ad.networks.directed_circle(M, 5), family
     )

@@ -55,14 +55,15 @@ def tuned(problem):
 
 def weighted(problem):
     start = TrimmedScores().concentrate(problem, np.zeros((0, P)))
-    model, apart = _client_model(problem, [start.theta[int(np.argmin(start.misfit))]], "auto")
+    model, apart, taken = _client_model(problem, [("trimmed", start.theta[int(np.argmin(start.misfit))])], "auto")
     steps = problem.steps(model.weights, balance=True)
     metric, curvatures = problem.coordinates(model.theta, steps.weights)
     step = safe_step(steps.factors, curvatures, problem.transport)
     run = Run(np.outer(steps.totals, model.theta), step)
     run.record(0.0, problem.transport)
-    said = _warn_of_selection(problem, model, "none")
-    common = [model.theta, metric, step, apart, run.trace[0]["consensus"], problem.consensus(run.theta), sorted(said)]
+    said = _warn_of_selection(problem, model, model.weights, "none")
+    common = [model.theta, metric, step, apart, run.trace[0]["consensus"], problem.consensus(run.theta)]
+    common += [[taken], sorted(said)]
     return common, [model.weights, steps.totals, curvatures]
 
 

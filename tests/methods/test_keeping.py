@@ -51,6 +51,16 @@ def test_nothing_is_kept_where_the_others_identify_all(sites, circle):
     assert "identified" not in res.method.details
 
 
+@pytest.mark.parametrize("factor", [1e3, 1e5])
+def test_a_client_in_other_units_does_not_identify_a_coefficient(sites, circle, factor):
+    """It holds nearly all information about x2 by its numbers; the others identify x2 all the same."""
+    wide = sites.assign(x2=np.where(sites["site"] == 7, factor * sites["x2"], sites["x2"]))
+    with pytest.warns(ad.SelectionWarning, match="hold most of the information about 'x2'"):
+        res = build(wide, circle, "y ~ x1 + x2 + x3").fit()
+    assert "identified" not in res.method.details
+    assert res.client_weights[7] < 1e-6
+
+
 @pytest.mark.parametrize(
     "method", [ad.ADFL(protect=[7, 13]), ad.ADFL(protect=[7, 13], lam="cv"), ad.ADFL(5.0, protect=[7, 13])]
 )
