@@ -181,7 +181,12 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
     weights = _posterior(lost, first.heard, [other])[:, 0]
     begin = weighted_solution(problem, problem.sizes * weights, first.model.theta)
     second = _settled(problem, begin, heterogeneity, only, weights > 0.5, minority=other.coherent)
-    return min(first, second, key=lambda one: one.criterion + UNDECIDED * (one.best.runs.shifts is not None)).model
+    best = min(first, second, key=lambda one: one.criterion + UNDECIDED * (one.best.runs.shifts is not None))
+    if best is first and not first.best.coherent:
+        # The weights of the reading that everybody is normal are its own, whichever reading was tried first.
+        model = first.model
+        best = _settled(problem, model.theta, heterogeneity, only, model.weights > 0.5, minority=False)
+    return best.model
 
 
 @dataclass(frozen=True, eq=False)
