@@ -158,9 +158,15 @@ class ClientScores:
         """Return log densities of t at statistics (M, ...), up to a constant common to all components."""
         extra = (1,) * (statistics.ndim - 1)
         df, ranks = (value.reshape(-1, *extra) for value in (self.df, self.ranks))
-        constant = special.gammaln((df + ranks) / 2.0) - special.gammaln(df / 2.0) - 0.5 * ranks * np.log(df - 2.0)
         tail = -0.5 * (df + ranks) * np.log1p(statistics / (df - 2.0))
-        return np.asarray(constant + tail - self.log_det.reshape(-1, *extra))
+        return np.asarray((self._log_constants - self.log_det).reshape(-1, *extra) + tail)
+
+    @once
+    def _log_constants(self) -> Array:
+        """Logarithms of the densities at zero but for that of the determinant (M,)."""
+        df, ranks = self.df, self.ranks
+        heights = special.gammaln((df + ranks) / 2.0) - special.gammaln(df / 2.0)
+        return np.asarray(heights - 0.5 * ranks * np.log(df - 2.0))
 
     def t_weights(self, statistics: Array) -> Array:
         """Return how much a client with this statistic counts: one in the mean, less in the tails of t."""
@@ -247,8 +253,10 @@ def pass_over(scores: ClientScores, runs: Runs) -> Runs:
     """Return the runs after one step of EM."""
     members, (posteriors, log_likelihoods, near, far) = scores.members, _expect(scores, runs)
     weights = posteriors[:, :, NORMAL] * scores.t_weights(near)
-    gross = posteriors[:, :, GROSS] * scores.t_weights(near[:, :, None] / SCALES) / SCALES
-    centres = scores.weighted_means(weights + gross.sum(axis=2))
+    if runs.shares[:, GROSS].any():
+        gross = posteriors[:, :, GROSS] * scores.t_weights(near[:, :, None] / SCALES) / SCALES
+        weights = weights + gross.sum(axis=2)
+    centres = scores.weighted_means(weights)
     shifts, widths = None, runs.widths
     if runs.coherent:
         there = posteriors[:, :, COHERENT]
@@ -269,21 +277,25 @@ def _expect(scores: ClientScores, runs: Runs) -> tuple[Array, Array, Array, Arra
         far = scores.statistics(centres + shifts)
     elif runs.mechanism is not None:
         far = scores.altered_statistics(centres, runs.mechanism)
-    logs = np.full((scores.M, len(centres), COMPONENTS), -np.inf)
-    logs[:, :, NORMAL] = scores.log_densities(near)
+    # Components come first here, as sums over a short last axis are slow, and those that nobody has are left out.
+    some = COMPONENTS if shares[:, GROSS].any() else GROSS.start
+    logs = np.full((some, scores.M, len(centres)), -np.inf)
+    logs[NORMAL] = scores.log_densities(near)
     if runs.coherent:
-        logs[:, :, COHERENT] = scores.log_densities(far / runs.widths)
-        logs[:, :, COHERENT] -= 0.5 * scores.ranks[:, None] * np.log(runs.widths)
-    if shares[:, GROSS].any():
-        spread = near[:, :, None] / SCALES
-        logs[:, :, GROSS] = scores.log_densities(spread) - 0.5 * scores.ranks[:, None, None] * np.log(SCALES)
+        logs[COHERENT] = scores.log_densities(far / runs.widths)
+        logs[COHERENT] -= 0.5 * scores.ranks[:, None] * np.log(runs.widths)
+    if some > GROSS.start:
+        spread = near / SCALES[:, None, None]
+        logs[GROSS] = scores.log_densities(spread.transpose(1, 0, 2)).transpose(1, 0, 2)
+        logs[GROSS] -= 0.5 * scores.ranks[:, None] * np.log(SCALES)[:, None, None]
     with np.errstate(divide="ignore"):
-        logs += np.log(shares)
-    top = logs.max(axis=2, keepdims=True)
-    posteriors = np.exp(logs - top)
-    total = posteriors.sum(axis=2, keepdims=True)
-    posteriors /= total
-    return posteriors, scores.members.sum((np.log(total) + top)[:, :, 0]), near, far
+        logs += np.log(shares[:, :some].T)[:, None]
+    top = logs.max(axis=0)
+    likelihoods = np.exp(logs - top)
+    total = likelihoods.sum(axis=0)
+    posteriors = np.zeros((scores.M, len(centres), COMPONENTS))
+    posteriors[:, :, :some] = (likelihoods / total).transpose(1, 2, 0)
+    return posteriors, scores.members.sum(np.log(total) + top), near, far
 
 
 def _shares(means: Array) -> Array:

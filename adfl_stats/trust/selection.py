@@ -177,13 +177,19 @@ class _Search:
 
     def grow(self, bases: list[Candidate], spread: Spread) -> Candidate:
         """Add a spread to some models, and other components to the best of these."""
-        grown = [self.add(*fit_spread(self.scores, spread, base.runs)) for base in bases]
+        grown = [self.spread(spread, base.runs) for base in bases]
         best = self.best([one for one in grown if np.isfinite(one.criterion)] or bases)
         for runs in self.components(best.spread):
             kind = (runs.shifts is None, runs.mechanism, bool(runs.shares[0, GROSS].any()))
             if kind != (best.runs.shifts is None, best.runs.mechanism, best.gross):
-                self.add(*fit_spread(self.scores, best.spread, runs))
+                self.spread(best.spread, runs)
         return best
+
+    def spread(self, spread: Spread, runs: Runs) -> Candidate:
+        """Fit a spread and the components of a run together, to the end where it may matter."""
+        price = price_of(spread, runs, self.scores.n_clients)
+        least = 0.5 * (price - self.best().criterion - BEHIND) if self.candidates else -np.inf
+        return self.add(*fit_spread(self.scores, spread, runs, least))
 
     def simple(self) -> list[Candidate]:
         """Return the best models without a coherent minority: one without and one with gross clients."""
@@ -318,7 +324,7 @@ def _add_directions(search: _Search) -> None:
         for base in {id(one): one for one in (best, *search.simple(), *others)}.values():
             direction, _ = next_direction(base.spread.integrated(search.scores), base.runs)
             wider = replace(base.spread, directions=np.column_stack([base.spread.directions, direction]))
-            search.add(*fit_spread(search.scores, wider, base.runs))
+            search.spread(wider, base.runs)
         if search.best() is best:
             break
 

@@ -21,6 +21,8 @@ __all__ = ["Spread", "excess", "fit_spread", "next_direction"]
 # Most steps of EM, and the gain in log-likelihood at which it ends. Ours: criteria of models differ by several units.
 MOST_STEPS = 100
 SMALL_GAIN = 0.02
+# Steps after which EM may end for want of hope. Ours: two rounds of the longer steps.
+HOPE = 6
 # Least initial variance, in units of a typical client's sampling variance. Ours: EM is slow upwards from small values.
 LEAST_START = 0.5
 # The median of chi-square with one degree of freedom.
@@ -120,19 +122,21 @@ def _integrate(scores: ClientScores, F: Array) -> _Integrated:
     return _Integrated(marginal, np.asarray(covariances, dtype=np.float64), loadings)
 
 
-def fit_spread(scores: ClientScores, spread: Spread, runs: Runs) -> tuple[Spread, Runs]:
+def fit_spread(scores: ClientScores, spread: Spread, runs: Runs, least: float = -np.inf) -> tuple[Spread, Runs]:
     """Fit T and the mixture together from given ones, by EM with u_m as latent variables.
 
+    EM ends early where steps like the last few would not bring the log-likelihood to `least`.
     A likelihood of zero is returned where one client's numbers are so far beyond the others' that no spread fits.
     """
     try:
-        return _fitted(scores, spread, runs)
+        return _fitted(scores, spread, runs, least)
     except np.linalg.LinAlgError:
         return spread, replace(runs, log_likelihoods=np.full(1, -np.inf))
 
 
-def _fitted(scores: ClientScores, spread: Spread, runs: Runs) -> tuple[Spread, Runs]:
+def _fitted(scores: ClientScores, spread: Spread, runs: Runs, least: float) -> tuple[Spread, Runs]:
     before, careful = -np.inf, spread
+    gains: list[float] = []
     for k in range(MOST_STEPS):
         integrated = scores.members.together(partial(_integrate, scores, spread.factor))
         ahead = pass_over(integrated.marginal, runs)
@@ -143,6 +147,10 @@ def _fitted(scores: ClientScores, spread: Spread, runs: Runs) -> tuple[Spread, R
             continue
         runs, before = ahead, ahead.log_likelihoods[0]
         if gain < SMALL_GAIN and k > 2:
+            break
+        gains.append(float(gain))
+        # Gains of EM become smaller; every third step is a longer one.
+        if k > HOPE and before + (MOST_STEPS - k) * max(gains[-3:]) < least:
             break
         careful = _updated(scores, integrated, spread, runs, extrapolate=False)
         spread = _updated(scores, integrated, spread, runs, extrapolate=True) if k % 3 == 2 else careful
