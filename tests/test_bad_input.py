@@ -271,7 +271,7 @@ CASES = {
         ValueError,
         r"alpha is 1; it must lie in \(0, 1\)",
     ),
-    "cov_type": (lambda c: c.res.cov_params("HC3"), ValueError, "cov_type is 'HC3'; choose one of 'sandwich', 'nonr"),
+    "cov_type": (lambda c: c.res.cov_params("HC4"), ValueError, "cov_type is 'HC4'; choose one of 'sandwich', 'nonr"),
     "too few clusters": (
         lambda c: c.model.fit(ad.DFL([1.0] * 4 + [0.0] * 4), rounds=2).wald_test(np.eye(4), "cluster"),
         ValueError,

@@ -124,7 +124,9 @@ class Reanalysis(CoefficientInference):
         >>> import adfl_stats as ad
         >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=50, p=3)
         >>> net = ad.networks.complete(10)
-        >>> full, less = (ad.ClientData.from_arrays(sim.X[:, :p], sim.y, sim.client) for p in (3, 2))
+        >>> rows = {"y": sim.y, "client": sim.client}
+        >>> full = ad.ClientData.from_arrays(sim.X, **rows)
+        >>> less = ad.ClientData.from_arrays(sim.X[:, 1:], **rows, names=full.names[1:])
         >>> res, small = (ad.DecentralizedGLM(data, net).fit(ad.DFL()) for data in (full, less))
         >>> statistic, p_value, df = res.compare_lr_test(small)
         >>> statistic > 0.0, p_value < 0.05, df
@@ -155,7 +157,9 @@ class Reanalysis(CoefficientInference):
         >>> import adfl_stats as ad
         >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=50, p=3)
         >>> net = ad.networks.complete(10)
-        >>> full, less = (ad.ClientData.from_arrays(sim.X[:, :p], sim.y, sim.client) for p in (3, 2))
+        >>> rows = {"y": sim.y, "client": sim.client}
+        >>> full = ad.ClientData.from_arrays(sim.X, **rows)
+        >>> less = ad.ClientData.from_arrays(sim.X[:, 1:], **rows, names=full.names[1:])
         >>> res = ad.DecentralizedGLM(less, net).fit(ad.DFL())
         >>> statistic, p_value, df = res.score_test(ad.DecentralizedGLM(full, net))
         >>> p_value < 0.05, df

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from adfl_stats._threads import one_blas_thread
@@ -33,12 +36,15 @@ def run_settings(
     left = [(setting, k) for setting, k in tasks if (setting.key, k) not in done]
     bar = _bar(len(tasks), len(tasks) - len(left)) if progress else None
     try:
-        for setting, k, rows in _finished(left, methods, options, seed, inference, jobs):
-            done[setting, k] = rows
-            if folder is not None:
-                folder.save(setting, k, rows)
-            if bar is not None:
-                bar.update()
+        with warnings.catch_warnings():
+            # Of joblib, when Ctrl-C ends the study: that it was ended.
+            warnings.filterwarnings("ignore", ".*tasks which were still being processed")
+            for setting, k, rows in _finished(left, methods, options, seed, inference, jobs):
+                done[setting, k] = rows
+                if folder is not None:
+                    folder.save(setting, k, rows)
+                if bar is not None:
+                    bar.update()
     finally:
         if bar is not None:
             bar.close()
@@ -61,6 +67,8 @@ def _finished(
     calls = (delayed(_rows)(setting, k, methods, options, seed, inference) for setting, k in tasks)
     # One BLAS thread here too: threads as workers share this process, and each restores what it found.
     with one_blas_thread():
+        if jobs not in (None, 1) and threading.current_thread() is threading.main_thread():
+            _start_workers(lambda: Parallel(n_jobs=jobs)(delayed(abs)(k) for k in range(2)))
         try:
             yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(calls)
         except TerminatedWorkerError as error:
@@ -68,6 +76,15 @@ def _finished(
                 "a worker process died, perhaps for want of memory. What was finished is kept: run the study again, "
                 "with fewer jobs if memory is short"
             ) from error
+
+
+def _start_workers(first_call: Callable[[], Any]) -> None:
+    """Let joblib start its processes with Ctrl-C ignored, which they inherit: it ends the study in this process."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        first_call()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _rows(
