@@ -82,7 +82,8 @@ def test_interrupted_and_resumed(tmp_path, jobs):
     os.killpg(process.pid, signal.SIGINT)
     told = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    (line,) = told.splitlines()
+    line, *more = told.splitlines()
+    assert not more, told
     assert line.startswith("adfl-stats: interrupted with ")
     assert line.endswith(" of 10000 data sets done; the same command goes on")
     kept = len(list(out.glob("cells/*/*.json")))

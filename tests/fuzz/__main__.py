@@ -32,7 +32,7 @@ def run(name, *, seconds=None, cases=None, first=0):
     began, done, failed = time.monotonic(), 0, []
     while (cases is None or done < cases) and (seconds is None or time.monotonic() - began < seconds):
         seed = first + done
-        faulthandler.dump_traceback_later(PATIENCE, exit=True)
+        faulthandler.dump_traceback_later(PATIENCE, exit=True, file=sys.__stderr__)
         try:
             FUZZERS[name](seed)
         except KeyboardInterrupt:
