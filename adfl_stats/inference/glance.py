@@ -15,10 +15,9 @@ from scipy import stats
 from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
 from adfl_stats.inference.client_record import ClientRecord
-from adfl_stats.trust import ClientModel, has_known_dispersion
-from adfl_stats.trust.client_model import client_scores
+from adfl_stats.trust import ClientModel
+from adfl_stats.trust.client_model import client_scores, null_of
 from adfl_stats.trust.mixture import ClientScores
-from adfl_stats.trust.null import calibrate
 from adfl_stats.trust.summaries import Summaries
 
 __all__ = ["alike", "common_model"]
@@ -44,15 +43,9 @@ def common_model(problem: Problem, theta: Array, weights: Array, summaries: Summ
     members, counted = problem.members, weights > 0.0
     if members.count(summaries.lost | ~np.asarray(problem.objective.counted)):
         return None
-    glm, P = problem.glm, len(theta)
+    P = len(theta)
     inside = replace(summaries, ranks=np.where(counted, summaries.ranks, 0))
-    null = calibrate(
-        inside,
-        counted,
-        known=has_known_dispersion(glm.data, glm.family),
-        least=0.0 if glm.family.estimates_scale else 1.0,
-        floor=problem.rounding_variance,
-    )
+    null = null_of(problem, inside, counted)
     scores, units, _ = client_scores(inside, null)
     if members.count(~counted):
         scores, _, _ = client_scores(summaries, null, units)

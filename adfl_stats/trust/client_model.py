@@ -24,7 +24,7 @@ from adfl_stats.trust.resampling import resampled_scores
 from adfl_stats.trust.selection import BEHIND, Candidate, Resample, choose
 from adfl_stats.trust.summaries import Summaries, has_known_dispersion, summarise
 
-__all__ = ["HETEROGENEITY", "ClientModel", "differing_coefficients", "fit_client_model", "model_at"]
+__all__ = ["HETEROGENEITY", "ClientModel", "differing_coefficients", "fit_client_model", "model_at", "null_of"]
 
 
 # Components of models without a coherent minority.
@@ -225,7 +225,7 @@ def _settled(
     members, summaries = problem.members, summarised(problem, theta)
     passes: list[list[Candidate]] = []
     for k in range(MOST_PASSES):
-        null = _null(problem, summaries, normal)
+        null = null_of(problem, summaries, normal)
         scores, units, heard = client_scores(summaries, null)
         resample = _resampler(problem, theta, summaries, null, normal)
         hasty = k == 0 and minority is None
@@ -288,7 +288,7 @@ def model_at(
         summaries = summarised(problem, theta, counted)
     inside, normal = replace(summaries, ranks=np.where(counted, summaries.ranks, 0)), counted
     for hasty in (True, False):
-        null = _null(problem, inside, normal)
+        null = null_of(problem, inside, normal)
         scores, units, heard = client_scores(inside, null)
         candidates = choose(scores, robust_centres(scores), heterogeneity, lambda *_: None, hasty=hasty, only=only)
         posterior = _posterior(inside.lost | ~problem.objective.counted, heard, candidates)
@@ -353,7 +353,7 @@ def _assembled(
     )
 
 
-def _null(problem: Problem, summaries: Summaries, normal: Mask) -> Null:
+def null_of(problem: Problem, summaries: Summaries, normal: Mask) -> Null:
     """Calibrate, with what the family says of the dispersion."""
     data, family = problem.glm.data, problem.glm.family
     least = 0.0 if family.estimates_scale else 1.0

@@ -21,10 +21,10 @@ from adfl_stats.trust.client_model import (
     SMALL_MOVE,
     ClientModel,
     _assembled,
-    _null,
     _posterior,
     client_scores,
     differing_coefficients,
+    null_of,
     robust_centres,
     summarised,
 )
@@ -131,7 +131,7 @@ class _Current:
         """Fit the model to the drawn clients at their present estimate."""
         if hasty:
             self.normal = np.ones(len(summaries.ranks), dtype=bool)
-        self.null = _null(problem, summaries, self.normal)
+        self.null = null_of(problem, summaries, self.normal)
         scores, self.units, heard = client_scores(summaries, self.null)
         self.candidates = choose(scores, robust_centres(scores), heterogeneity, lambda *_: None, hasty=hasty, only=only)
         self.posterior = _posterior(summaries.lost | ~counted, heard, self.candidates)
