@@ -12,7 +12,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-HEADERS = ("blocks", "blocks_impl", "products_impl", "rules", "rules_impl")
+PARTS = ("watch.pxi", "mixing.pxi", "losses.pxi")
+HEADERS = ("blocks.h", "blocks_impl.h", "products_impl.h", "rules.h", "rules_impl.h")
 PROBE = "#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n"
 
 
@@ -53,7 +54,7 @@ setup(
         Extension(
             "adfl_stats._kernels",
             sources=["src_ext/_kernels.pyx"],
-            depends=[f"src_ext/{name}.h" for name in HEADERS],
+            depends=[f"src_ext/{name}" for name in (*PARTS, *HEADERS)],
             include_dirs=["src_ext"],
         )
     ],

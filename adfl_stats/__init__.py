@@ -13,7 +13,7 @@ except ImportError as error:  # pragma: no cover - only in a broken install
         "(pip install .); from a source folder use: pip install -e ."
     ) from error
 
-from adfl_stats import simulate, theory
+from adfl_stats import datasets, simulate, theory
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.data.leverage import mallows
 from adfl_stats.engine import attacks
@@ -113,6 +113,7 @@ __all__ = [
     "attacks",
     "check_network",
     "compare_starts",
+    "datasets",
     "design",
     "efficiency_report",
     "family",

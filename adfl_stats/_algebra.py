@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import linalg
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from adfl_stats._types import Array, Ints, Mask
 
 __all__ = [
+    "congruences",
     "inverse",
     "joined",
     "lower_solutions",
@@ -62,6 +63,20 @@ def stacked_cholesky(matrices: Array, least: float) -> tuple[Array, Mask]:
     return np.asarray(factor, dtype=np.float64), np.ones(len(matrices), dtype=np.bool_)
 
 
+def congruences(factors: Array, middles: Array, *, triangular: bool) -> Array:
+    """Return F D F' for stacks (C, P, P) of F and of symmetric D; F may be known to be upper triangles.
+
+    Products with a triangle take half of the operations, which from `LARGE` on is worth a call for each.
+    """
+    if not triangular or factors.shape[1] < LARGE:
+        return np.asarray(factors @ (middles @ factors.transpose(0, 2, 1)))
+    out = np.empty_like(middles)
+    for k, (upper, middle) in enumerate(zip(factors, middles, strict=True)):
+        right = blas.dtrmm(1.0, upper, middle, side=1, trans_a=1, lower=0)
+        out[k] = blas.dtrmm(1.0, upper, right, side=0, lower=0, overwrite_b=1)
+    return out
+
+
 def _by_columns(matrices: Array, least: float) -> tuple[Array, Mask]:
     """Return what `stacked_cholesky` does."""
     factor, full = np.zeros_like(matrices), np.ones(len(matrices), dtype=np.bool_)
@@ -77,6 +92,12 @@ def _by_columns(matrices: Array, least: float) -> tuple[Array, Mask]:
 def lower_solutions(lower: Array, values: Array) -> Array:
     """Return L^-1 v for stacks of lower triangles (C, P, P) and vectors (C, P), by forward substitution."""
     out = np.empty_like(values)
+    if len(values) < values.shape[1]:
+        # Fewer matrices than columns: a call of LAPACK for each. The transpose of a lower triangle in C's order is an
+        # upper one in Fortran's.
+        for k, (one, value) in enumerate(zip(lower, values, strict=True)):
+            out[k] = lapack.dtrtrs(one.T, value, lower=0, trans=1)[0]
+        return out
     for j in range(values.shape[1]):
         known = np.einsum("ij,ij->i", lower[:, j, :j], out[:, :j])
         out[:, j] = (values[:, j] - known) / lower[:, j, j]
@@ -118,15 +139,16 @@ def whitened(matrices: Array, vectors: Array) -> tuple[Array, Array, Ints]:
     scaled, unit = unit_diagonal(matrices)
     factor, full = stacked_cholesky(scaled, 1e-4)
     if full.all():
-        return lower_solutions(factor, vectors * unit), _unscaled(factor, unit), np.full(len(full), len(factor[0]))
+        along = lower_solutions(factor, vectors * unit)
+        return along, _unscaled(factor, unit), np.full(len(full), len(factor[0]))
     roots, factors, ranks = whitening(matrices)
     return (vectors[:, None, :] @ roots)[:, 0], factors, ranks
 
 
 def _unscaled(factor: Array, unit: Array) -> Array:
-    """Return the transposed factors of matrices that `unit_diagonal` brought to unit diagonals."""
-    size = np.divide(1.0, unit, out=np.zeros_like(unit), where=unit > 0.0)
-    return np.asarray(factor.transpose(0, 2, 1) * size[:, None, :])
+    """Return the transposed factors of matrices that `unit_diagonal` brought to unit diagonals, in their place."""
+    factor *= np.divide(1.0, unit, out=np.zeros_like(unit), where=unit > 0.0)[:, :, None]
+    return np.asarray(factor.transpose(0, 2, 1))
 
 
 def _transposed_inverses(factor: Array) -> Array:

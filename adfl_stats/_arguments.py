@@ -20,6 +20,7 @@ __all__ = [
     "one_of",
     "refuse_masked",
     "refuse_other_kinds",
+    "several",
     "whole_number",
 ]
 
@@ -50,13 +51,24 @@ def one_of(value: Any, name: str, options: Sequence[str]) -> str:
     return value
 
 
-def whole_number(value: Any, name: str, least: int) -> int:
-    """Return `value` as an int of at least `least`."""
+def whole_number(value: Any, name: str, least: int, most: int | None = 2**63 - 1) -> int:
+    """Return `value` as an int from `least` to `most`; seeds have no largest (None)."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be a whole number, got {value!r} ({type(value).__name__})")
     if value < least:
         raise ValueError(f"{name} is {value}; it must be at least {least}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} is {shortened(value)}; it must be at most {most}")
     return int(value)
+
+
+def shortened(value: Any, most: int = 30) -> str:
+    """Return a number for a message: 10**400 has 401 digits, and Python refuses to write one of 5,000."""
+    try:
+        text = str(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= most else f"{text[: most - 10]}... ({len(text)} digits)"
 
 
 def in_interval(
@@ -64,8 +76,9 @@ def in_interval(
 ) -> float:
     """Return `value` as a finite float inside the interval from `low` to `high`."""
     try:
-        # float() would read text such as "0.1", and True as 1.
-        number = None if isinstance(value, (str, bytes, bool)) else float(value)
+        # float() would read text such as "0.1", True as 1, what is masked as NaN, and drop imaginary parts.
+        plain = not isinstance(value, (str, bytes, bool, np.ma.MaskedArray)) and np.ndim(value) == 0
+        number = float(value) if plain and getattr(getattr(value, "dtype", None), "kind", "f") in "fiu" else None
     except (TypeError, ValueError, OverflowError):
         number = None
     if number is None:
@@ -76,6 +89,14 @@ def in_interval(
         left, right = "(" if open_low else "[", ")" if open_high or np.isinf(high) else "]"
         raise ValueError(f"{name} is {number:g}; it must lie in {left}{low:g}, {high:g}{right}")
     return number
+
+
+def several(value: Any, name: str, wanted: str) -> list[Any]:
+    """Return `value` as a list; raise TypeError, with what its entries should be, where it is none."""
+    try:
+        return list(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r} ({type(value).__name__}); give a list of {wanted}") from None
 
 
 def finite_float64(value: Any, name: str, ndim: int) -> Array:
@@ -128,7 +149,10 @@ def refuse_other_kinds(value: Any, name: str) -> None:
     kind = getattr(getattr(value, "dtype", None), "kind", None)
     if kind in ("f", "i", "u", "b"):
         return
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise TypeError(f"{name} must hold numbers, and has entries of different lengths") from None
     what = _KINDS.get(array.dtype.kind, "")
     if array.dtype.kind == "O":
         what = next((word for kinds, word in _CLASSES if any(isinstance(item, kinds) for item in array.flat)), "")

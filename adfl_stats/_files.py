@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["checksums", "force", "locked", "replacing", "reserve", "size_in_words"]
+__all__ = ["checksums", "force", "locked", "refuse_absent", "replacing", "reserve", "size_in_words"]
 
 # Bytes that share a checksum. Ours: small beside memory, and 2 MB of checksums for a terabyte.
 BLOCK = 1 << 22
@@ -49,6 +49,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         beside.unlink(missing_ok=True)
 
 
+def refuse_absent(path: str | os.PathLike[str], name: str) -> None:
+    """Raise an OSError that names the argument where its file is not there, or is a folder."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{name} is {os.fspath(path)!r}: No such file or directory")
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{name} is {os.fspath(path)!r}, a folder; give a file")
+
+
 def force(what: BinaryIO | Path) -> None:
     """Have a file, or the names in a folder, on the disk before going on."""
     if not isinstance(what, Path):
@@ -82,15 +90,15 @@ def reserve(file: BinaryIO, size: int) -> None:
 
 def checksums(path: Path) -> list[int]:
     """Return the CRC-32 of each block of a file."""
-    found, buffer = [], bytearray(min(BLOCK, max(1, path.stat().st_size)))
+    sums, buffer = [], bytearray(min(BLOCK, max(1, path.stat().st_size)))
     view = memoryview(buffer)
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(view):
             # A read may be short before the end of a file.
             while count < len(view) and (more := file.readinto(view[count:])):
                 count += more
-            found.append(zlib.crc32(view[:count]))
-    return found
+            sums.append(zlib.crc32(view[:count]))
+    return sums
 
 
 @contextmanager

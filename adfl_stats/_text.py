@@ -6,7 +6,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable
 
-__all__ = ["WIDTH", "framed", "printable", "rule", "titled", "wrapped"]
+__all__ = ["WIDTH", "counted", "framed", "printable", "rule", "titled", "wrapped"]
 
 
 # That of statsmodels' summaries.
@@ -44,6 +44,18 @@ def titled(title: str) -> str:
 def wrapped(text: str, first: str = "", later: str = "") -> list[str]:
     """Return a text in lines that fit the page, with indents of the first and the later ones."""
     return textwrap.wrap(printable(text), WIDTH, initial_indent=first, subsequent_indent=later)
+
+
+def counted(number: int, verb: str = "", verbs: str = "") -> str:
+    """Return "1 client" or "2 clients", with the verb that goes with it.
+
+    Examples
+    --------
+    >>> counted(1, "has", "have"), counted(3)
+    ('1 client has', '3 clients')
+    """
+    noun, form = ("client", verb) if number == 1 else ("clients", verbs)
+    return f"{number} {noun} {form}".rstrip()
 
 
 def framed(title: str, table: str, notes: Iterable[str] = ()) -> str:

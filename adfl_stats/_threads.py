@@ -11,7 +11,9 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["default_threads", "one_blas_thread"]
+from adfl_stats._arguments import whole_number
+
+__all__ = ["default_threads", "one_blas_thread", "team_of"]
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
@@ -36,3 +38,14 @@ def default_threads() -> int:
         return 1
     affinity = getattr(os, "sched_getaffinity", None)
     return min(8, len(affinity(0)) if affinity else os.cpu_count() or 1)
+
+
+def team_of(threads: Any) -> int:
+    """Return how many threads the kernel takes where the user asks for `threads`, or for the default (None).
+
+    Beyond eight and the processors of the machine more are of no use, and libgomp ends the process where the system
+    does not give it as many as it asks for.
+    """
+    if threads is None:
+        return default_threads()
+    return min(whole_number(threads, "threads", 1), max(8, os.cpu_count() or 1))

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from functools import cached_property, partial
 
 from numpy.typing import ArrayLike
 
-from adfl_stats._arguments import listing, one_of, whole_number
-from adfl_stats._threads import default_threads, one_blas_thread
+from adfl_stats._arguments import one_of
+from adfl_stats._model_warnings import warn_of_error, warn_of_network, warn_of_overflow
+from adfl_stats._threads import default_threads, one_blas_thread, team_of
 from adfl_stats._types import FamilyLike, FrameLike, Mask
 from adfl_stats.data.client_data import ClientData, table_data
 from adfl_stats.data.formula import callers_names
 from adfl_stats.engine.attacks import Attack
-from adfl_stats.engine.numerical_error import NumericalError
 from adfl_stats.engine.overdispersion import estimated_alpha
 from adfl_stats.engine.overflow import overflowing_clients
-from adfl_stats.engine.problem import OVERFLOW_ADVICE, Problem, overflow_error
-from adfl_stats.engine.rounds import Plan, Run
-from adfl_stats.errors import ConditionWarning, ConvergenceWarning, NetworkWarning
+from adfl_stats.engine.problem import Problem, overflow_error
 from adfl_stats.inference.covariance import COV_TYPES
 from adfl_stats.inference.record import fit_record
 from adfl_stats.inference.results import Results
@@ -31,7 +28,6 @@ from adfl_stats.losses.response import with_family
 from adfl_stats.methods import ADFL, Method, check_needs, checked_outcome
 from adfl_stats.methods.plans import check_method, plan_of
 from adfl_stats.network.matching import as_network, matched
-from adfl_stats.network.measures import LEAST_INFLUENCE
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.advice import Advice, advisable, advise_on
@@ -105,7 +101,7 @@ class DecentralizedGLM:
             self._said = design_checks.warn_of_copies(self.data, surveyed.hashes)
         self.penalty = self._penalty(penalty)
         self._extremes = surveyed.extremes
-        self._said += self._warn_of_network()
+        self._said += warn_of_network(self.network)
 
     def _estimate_alpha(self, vast: Mask) -> dict[str, str]:
         """Estimate the negative binomial's alpha where it was not given; return what the summary says."""
@@ -124,36 +120,6 @@ class DecentralizedGLM:
         glm = GLM(self.data, self.family)
         full = penalty.on(glm.names, glm.constant_coefficients)
         return full if full.strengths.any() else None
-
-    def _warn_of_network(self) -> list[str]:
-        """Warn of several closed groups, and of clients with zero or very small influence."""
-        groups = len(self.network.closed_groups)
-        unheard = self.network.unheard
-        if groups > 1:
-            warnings.warn(
-                f"the network falls into {groups} groups that never hear of one another; their estimates will not "
-                "agree. Add an edge between them, or fit them apart",
-                NetworkWarning,
-                stacklevel=3,
-            )
-        if len(unheard):
-            warnings.warn(
-                f"the data of {len(unheard)} client(s) never reach the network, as nobody in its core hears them: "
-                f"{listing(unheard)}. No step changes that; let a client in the core listen to them",
-                NetworkWarning,
-                stacklevel=3,
-            )
-        shares = self.network.n_clients * self.network.influence.to_numpy()
-        hardly = self.network.labels[(shares > 0.0) & (shares < LEAST_INFLUENCE)]
-        if not len(hardly):
-            return []
-        said = (
-            f"{len(hardly)} client(s) are hardly heard, with an influence M pi_m below {LEAST_INFLUENCE:g}: "
-            f"{listing(hardly)}. Their data count for little, even with balanced steps; let more clients listen to "
-            "them, or reweight the network with net.balanced() or net.metropolis()"
-        )
-        warnings.warn(said, NetworkWarning, stacklevel=3)
-        return [said]
 
     @cached_property
     def _overflowing(self) -> Mask:
@@ -174,18 +140,6 @@ class DecentralizedGLM:
         if self._extremes.vast.any():
             raise overflow_error(self.data.labels[self._extremes.vast])
         return self.data
-
-    def _warn_of_overflow(self, data: ClientData) -> list[str]:
-        """Name the clients that are set aside."""
-        if data.set_aside is None:
-            return []
-        aside = data.labels[data.set_aside]
-        said = (
-            f"{len(aside)} client(s) were set aside with weight 0, because their numbers overflow where the others "
-            f"agree: {listing(aside)}. {OVERFLOW_ADVICE}"
-        )
-        warnings.warn(said, ConditionWarning, stacklevel=3)
-        return [said]
 
     @classmethod
     def from_formula(
@@ -308,7 +262,8 @@ class DecentralizedGLM:
         progress : bool
             Show a progress bar (tqdm).
         threads : int, optional
-            Threads of the kernel; by default the processors at hand, and one inside parallel workers.
+            Threads of the kernel; by default the processors at hand, and one inside parallel workers. Never more
+            than the machine has processors, or eight.
             Results are the same to the last bit for any number.
         heterogeneity : {"auto", "none", "estimate", "intercept"}
             Whether normal clients may have parameters of their own, theta_m = theta + u_m with u_m ~ (0, T): where the
@@ -358,10 +313,10 @@ class DecentralizedGLM:
             heterogeneity=heterogeneity,
             attack=attack,
         )
-        team = default_threads() if threads is None else whole_number(threads, "threads", 1)
+        team = team_of(threads)
         with one_blas_thread():
             data = self._data_for(method)
-        said = self._said + (self._warn_of_overflow(data) if method.sets_aside else [])
+        said = self._said + (warn_of_overflow(data) if method.sets_aside else [])
         problem = Problem(self._glm(data), self.network, self.weighting, team)
         differing_coefficients(problem, heterogeneity)
         check_needs(method, problem, plan)
@@ -372,7 +327,7 @@ class DecentralizedGLM:
             outcome.details.update(self._constants)
             record = fit_record(self, problem, method, outcome, plan, said)
             if plan.rounds is None and outcome.smooth and record.error.total > plan.tolerance:
-                _warn_of_error(record.error, plan, outcome.runs[-1])
+                warn_of_error(record.error, plan, outcome.runs[-1])
         res = Results(record, *((data, self) if keep_data else ()))
         return res if cov_type is None else res.get_robustcov_results(cov_type)
 
@@ -480,18 +435,3 @@ class DecentralizedGLM:
     @cached_property
     def _objective_without_overflow(self) -> GLM:
         return GLM(self._without_overflow, self.family, self.penalty)
-
-
-def _warn_of_error(error: NumericalError, plan: Plan, last: Run) -> None:
-    advice = "raise max_rounds, or mix faster (more neighbours)"
-    if plan.step is not None and (last.solver == "limit" or last.rounds < plan.max_rounds):
-        advice = "the step leaves a bias; pass a smaller one or step='auto'"
-    elif last.solver == "limit":
-        advice = "no shorter step helps; look for groups in the network, and for a response that covariates separate"
-    when = "in the limit" if last.solver == "limit" else f"after {last.rounds} rounds"
-    warnings.warn(
-        f"the numerical error is {error.total:.3g} standard errors {when}, above tolerance="
-        f"{plan.tolerance:g} (optimisation {error.optimisation:.3g}, consensus {error.consensus:.3g}): {advice}",
-        ConvergenceWarning,
-        stacklevel=3,
-    )

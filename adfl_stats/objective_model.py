@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from adfl_stats._arguments import in_interval, listing, one_of, whole_number
-from adfl_stats._threads import default_threads, one_blas_thread
+from adfl_stats._threads import one_blas_thread, team_of
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import MAX_ROUNDS, Plan
+from adfl_stats.engine.rounds import MAX_ROUNDS, MOST_ROUNDS, Plan
 from adfl_stats.inference.objective_results import ObjectiveRecord, ObjectiveResults, at_params
 from adfl_stats.inference.record import run_parts
 from adfl_stats.losses.objective import Objective, checked_objective
@@ -106,12 +106,12 @@ class DecentralizedModel:
         check_attack(attack)
         plan = Plan(
             step=in_interval(step, "step", 0.0, np.inf, open_low=True),
-            rounds=None if rounds is None else whole_number(rounds, "rounds", 1),
-            max_rounds=whole_number(max_rounds, "max_rounds", 1),
+            rounds=None if rounds is None else whole_number(rounds, "rounds", 1, MOST_ROUNDS),
+            max_rounds=whole_number(max_rounds, "max_rounds", 1, MOST_ROUNDS),
             progress=progress,
             attack=attack,
         )
-        problem = self._problem(default_threads() if threads is None else whole_number(threads, "threads", 1))
+        problem = self._problem(team_of(threads))
         check_needs(method, problem, plan)
         with one_blas_thread():
             outcome = checked_outcome(method, problem, method.estimate(problem, plan))

@@ -1,4 +1,4 @@
-"""What minorities and gross clients gain by chance: the measurements behind the prices of `trust.selection`.
+"""What minorities and gross clients gain by chance: the measurements behind the prices of `trust.candidates`.
 
 Clients share one parameter and have normal scores. Printed are quantiles of twice the gain in log-likelihood of a model
 with a coherent minority, with flipped responses (that move a client by 0, 1 or 3 standard errors), and with gross
@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from adfl_stats.trust.candidates import GROSS_PRICE, MECHANISM_PRICE, minority_price
 from adfl_stats.trust.mixture import ClientScores, coherent_runs, gross_runs, mechanism_runs, normal_run
-from adfl_stats.trust.selection import GROSS_PRICE, MECHANISM_PRICE, minority_price
 
 SIZES = [(P, M) for P in (1, 2, 5, 10, 20, 50) for M in (20, 100, 400)]
 LEVELS = (0.5, 0.9, 0.99)

@@ -29,6 +29,8 @@ def pictures():
     yield "screening", ad.plots.screening(ad.screen(res))
     yield "heterogeneity", ad.plots.heterogeneity(res.heterogeneity(), "severity")
     yield "coefficients", ad.plots.coefficients(fits, theta0=truth)
+    yield "sensitivity", ad.plots.sensitivity(res.sensitivity(), "severity")
+    yield "bootstrap", ad.plots.bootstrap(res.bootstrap(200), "severity")
     yield "network", ad.plots.network(net)
     yield "spectrum", ad.plots.spectrum(net)
     yield "convergence", ad.plots.convergence(rates)

@@ -1,9 +1,14 @@
 """Small problems that several test modules fit."""
 
+import signal
+
 import numpy as np
 import pytest
 
 import adfl_stats as ad
+
+# A shell that starts the tests in the background lets them, and processes that they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LABELS = [f"h{k}" for k in range(8)]
 

@@ -34,7 +34,17 @@ LEVELS = {
     "how it is solved": ("engine",),
     "what is solved": ("trust", "methods"),
     "what follows": ("inference", "theory"),
-    "what users meet": ("model", "objective_model", "report", "simulate", "", "cli", "__main__"),
+    "what users meet": (
+        "_model_warnings",
+        "model",
+        "objective_model",
+        "datasets",
+        "report",
+        "simulate",
+        "",
+        "cli",
+        "__main__",
+    ),
 }
 PLACE = {room: place for place, room in enumerate(room for rooms in LEVELS.values() for room in rooms)}
 

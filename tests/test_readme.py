@@ -38,7 +38,6 @@ def test_readme_code_prints_the_readme_table(capsys, tmp_path, monkeypatch):
     space["frame"].to_parquet("stays.parquet")
     exec(from_disk, space)
     assert space["res"].params.index.to_list() == ["Intercept", "age", "C(treated)[T.1.0]"]
-    space["omega"] = [1.0] * 100
     exec(second, space)
     assert isinstance(space["res"], ad.Results)
     assert space["res"].solver == "limit"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["add_completion"]
@@ -26,42 +27,64 @@ def add_completion(commands: Any) -> None:
     completion.set_defaults(run=lambda options: print(_SCRIPTS[options.shell](_words(commands.choices))))
 
 
-def _words(commands: dict[str, argparse.ArgumentParser]) -> dict[str, list[str]]:
-    """Return the options of each command, and the words that its arguments may be, as its usage has them."""
-    found = {}
+@dataclass(frozen=True)
+class Words:
+    """What may follow a command: its options, the values of those that have a list of them, and its arguments."""
+
+    options: list[str]
+    values: dict[str, list[str]]
+    arguments: list[str]
+
+
+def _words(commands: dict[str, argparse.ArgumentParser]) -> dict[str, Words]:
+    """Return the words of each command, as its usage has them."""
+    words = {}
     for name, parser in commands.items():
-        usage = parser.format_usage()
-        choices = [word for group in re.findall(r"\{([^}]*)\}", usage) for word in group.split(",")]
-        found[name] = list(dict.fromkeys(["--help", *re.findall(r"--[a-z][a-z-]*", usage), *map(str.strip, choices)]))
-    return found
+        usage = " ".join(parser.format_usage().split())
+        values = {option: choices.split(",") for option, choices in re.findall(r"(--[a-z-]+) \{([^}]*)\}", usage)}
+        options = dict.fromkeys(["--help", *re.findall(r"--[a-z][a-z-]*", usage)])
+        arguments = [word for group in re.findall(r"[^-\w] \{([^}]*)\}", usage) for word in group.split(",")]
+        words[name] = Words(list(options), values, arguments)
+    return words
 
 
-def _bash(words: dict[str, list[str]]) -> str:
-    cases = "\n".join(f"    {name}) words='{' '.join(options)}' ;;" for name, options in words.items())
+def _bash(words: dict[str, Words]) -> str:
+    cases = "\n".join(
+        f"    {name}:{option}) words='{' '.join(values)}' ;;"
+        for name, own in words.items()
+        for option, values in own.values.items()
+    )
+    rest = "\n".join(f"    {name}:*) words='{' '.join(own.options + own.arguments)}' ;;" for name, own in words.items())
     return f"""_adfl_stats() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} words
-  case ${{COMP_CWORD}}:${{COMP_WORDS[1]}} in
-    1:*) words='{" ".join(words)} --help --version' ;;
-    *)
-  case ${{COMP_WORDS[1]}} in
+  if [ "$COMP_CWORD" = 1 ]; then
+    words='{" ".join(words)} --help --version'
+  else
+    case ${{COMP_WORDS[1]}}:${{COMP_WORDS[COMP_CWORD-1]}} in
 {cases}
-  esac ;;
-  esac
+{rest}
+    esac
+  fi
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }}
 complete -o default -F _adfl_stats adfl-stats"""
 
 
-def _zsh(words: dict[str, list[str]]) -> str:
-    return f"autoload -U +X bashcompinit && bashcompinit\n{_bash(words)}"
+def _zsh(words: dict[str, Words]) -> str:
+    # bashcompinit stands on compinit, which a plain .zshrc does not load.
+    load = "(( $+functions[compdef] )) || { autoload -U compinit && compinit; }"
+    return f"{load}\nautoload -U +X bashcompinit && bashcompinit\n{_bash(words)}"
 
 
-def _fish(words: dict[str, list[str]]) -> str:
-    lines = [f"complete -c adfl-stats -n __fish_use_subcommand -a '{' '.join(words)}'"]
-    for name, options in words.items():
-        for word in options:
-            flag = f"-l {word[2:]}" if word.startswith("--") else f"-a {word}"
-            lines.append(f"complete -c adfl-stats -n '__fish_seen_subcommand_from {name}' {flag}")
+def _fish(words: dict[str, Words]) -> str:
+    lines = [f"complete -c adfl-stats -n __fish_use_subcommand -f -a '{' '.join(words)}'"]
+    for name, own in words.items():
+        under = f"complete -c adfl-stats -n '__fish_seen_subcommand_from {name}'"
+        for option in own.options:
+            choices = f" -x -a '{' '.join(own.values[option])}'" if option in own.values else ""
+            lines.append(f"{under} -l {option[2:]}{choices}")
+        if own.arguments:
+            lines.append(f"{under} -f -a '{' '.join(own.arguments)}'")
     return "\n".join(lines)
 
 

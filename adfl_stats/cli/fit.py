@@ -15,6 +15,7 @@ import pandas as pd
 import adfl_stats as ad
 from adfl_stats._arguments import listing, one_of
 from adfl_stats.cli.outputs import output_file, page_file
+from adfl_stats.inference.covariance import COV_TYPES
 from adfl_stats.methods.named import CLASSES, named_method
 
 __all__ = ["add_fit", "option_value", "read_rows"]
@@ -72,10 +73,14 @@ def add_fit(commands: Any) -> None:
     method.add_argument("--attackers", nargs="+", default=[], metavar="ID", help="the clients that send them")
     method.add_argument("--attack-option", nargs="+", default=[], metavar="NAME=VALUE", help="arguments of the attack")
     out = fit.add_argument_group("output")
-    out.add_argument("--cov-type", help="sandwich, CR1, CR2 or CR3; by default what the fit chooses")
+    out.add_argument("--cov-type", help=f"{', '.join(COV_TYPES)}; by default what the fit chooses")
     out.add_argument(
         "--screen", metavar="Q", type=float, nargs="?", const=0.1,
         help="print which clients are flagged as abnormal, at the false discovery rate Q (default 0.1)",
+    )  # fmt: skip
+    out.add_argument(
+        "--sensitivity", action="store_true",
+        help="fit again with other starts, weights and clients, and print what changes; on the page of --html too",
     )  # fmt: skip
     out.add_argument("--save", metavar="FILE", type=output_file, help="write the results (.npz)")
     out.add_argument("--clients", metavar="FILE", type=output_file, help="write the table of clients (CSV)")
@@ -89,6 +94,9 @@ def add_fit(commands: Any) -> None:
 def _fit(options: argparse.Namespace) -> None:
     # All that can be wrong with the options is said before the file is read.
     method, attack = _method(options), _attack(options)
+    if options.cov_type is not None:
+        one_of(options.cov_type, "--cov-type", COV_TYPES)
+    one_of(options.solver, "--solver", ("auto", "rounds", "limit"))
     frame = read_rows(options.data, options.client, options.sep)
     network = _network(options.network, pd.unique(frame[options.client].dropna()))
     model = ad.DecentralizedGLM.from_formula(
@@ -103,6 +111,7 @@ def _fit(options: argparse.Namespace) -> None:
         weights=options.weights,
         missing=options.missing,
     )
+    watched = sys.stderr.isatty() and not options.quiet
     res = model.fit(
         method,
         step="auto" if options.step is None else options.step,
@@ -110,15 +119,18 @@ def _fit(options: argparse.Namespace) -> None:
         solver=options.solver,
         heterogeneity=options.heterogeneity,
         attack=attack,
-        progress=sys.stderr.isatty() and not options.quiet,
+        progress=watched,
     )
+    sensitivity = res.sensitivity(progress=watched) if options.sensitivity else None
     if options.cov_type:
         res = res.get_robustcov_results(options.cov_type)
     if not options.quiet:
         print(res.summary())
         if options.screen is not None:
             print(f"\n{ad.screen(res, options.screen)}")
-    _write(res, options)
+        if sensitivity is not None:
+            print(f"\n{sensitivity}")
+    _write(res, options, [] if sensitivity is None else [sensitivity])
 
 
 def read_rows(path: str, client: str, sep: str | None = None) -> pd.DataFrame:
@@ -220,7 +232,7 @@ def _called(kind: Any, name: str, given: dict[str, Any]) -> Any:
     return kind(**given)
 
 
-def _write(res: ad.Results, options: argparse.Namespace) -> None:
+def _write(res: ad.Results, options: argparse.Namespace, also: list[Any]) -> None:
     if options.clients:
         res.clients().to_csv(options.clients)
     if options.coef_csv:
@@ -230,7 +242,7 @@ def _write(res: ad.Results, options: argparse.Namespace) -> None:
     if options.save:
         res.save(options.save)
     if options.html:
-        res.report(options.html)
+        res.report(options.html, also=also)
 
 
 def _coefficients(res: ad.Results) -> pd.DataFrame:

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("adfl-stats: interrupted", file=sys.stderr)
         return 130
     except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
-        print(f"adfl-stats: {error}", file=sys.stderr)
+        print(f"adfl-stats: {_said(error)}", file=sys.stderr)
         return 2
     return status or 0
 
@@ -64,6 +64,13 @@ def _parser() -> argparse.ArgumentParser:
     add_report(commands)
     add_completion(commands)
     return parser
+
+
+def _said(error: Exception) -> str:
+    """Return the message; of a file that cannot be opened its name and why, without the number of the error."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _one_line(

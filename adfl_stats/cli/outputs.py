@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import io
 import os
 import sys
 from pathlib import Path
 
-__all__ = ["figure_file", "output_file", "page_file", "print_any_label"]
+__all__ = ["figure_file", "output_file", "page_file", "print_any_label", "table_file"]
 
 # What matplotlib's non-interactive backends write.
 FIGURES = (".png", ".svg", ".pdf", ".eps", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
@@ -42,6 +43,26 @@ def figure_file(text: str) -> str:
     """
     if Path(text).suffix.lower() not in FIGURES:
         raise argparse.ArgumentTypeError(f"{text!r} does not end in a format of figures: {', '.join(FIGURES)}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError("plots need matplotlib; install it with: pip install 'adfl-stats[plot]'")
+    return output_file(text)
+
+
+def table_file(text: str) -> str:
+    """Return a path of a table that can be written to.
+
+    Examples
+    --------
+    >>> table_file("table.csv")
+    'table.csv'
+    """
+    suffix = Path(text).suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in .csv or .parquet")
+    if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise argparse.ArgumentTypeError(
+            "Parquet files need pyarrow; install it with: pip install 'adfl-stats[parquet]'"
+        )
     return output_file(text)
 
 

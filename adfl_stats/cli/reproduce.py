@@ -11,7 +11,14 @@ import pandas as pd
 
 from adfl_stats._threads import default_threads
 from adfl_stats.cli.study import run_or_resume
-from adfl_stats.simulate.figure1 import NETWORKS, caption, draw_figure1, figure1_studies, statements
+from adfl_stats.simulate.figure1 import (
+    NETWORKS,
+    caption,
+    draw_figure1,
+    figure1_studies,
+    needs_matplotlib,
+    statements,
+)
 
 __all__ = ["add_reproduce"]
 
@@ -43,6 +50,7 @@ def add_reproduce(commands: Any) -> None:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
+    needs_matplotlib()
     folder = Path(options.out or f"figure1-{options.network}{'-quick' if options.quick else ''}")
     studies = figure1_studies(options.network, quick=options.quick, replicates=options.replicates, seed=options.seed)
     began = time.perf_counter()

@@ -9,13 +9,13 @@ from typing import Any
 
 import adfl_stats as ad
 from adfl_stats._threads import default_threads
-from adfl_stats.cli.outputs import figure_file, output_file, page_file
+from adfl_stats.cli.outputs import figure_file, output_file, page_file, table_file
 
 __all__ = ["add_study", "run_or_resume", "write_table"]
 
 EXAMPLE = """a file of a study, spec.toml:
   methods = ["fit", "DFL", "BRIDGE-M"]     # or tables: [methods.mine], method = "Bridge", rule = "trimmed", b = 2
-  corruptions = ["BF", "MP"]               # or tables: [corruptions.shifted], kind = "Shift", size = 5
+  corruptions = ["BF", "MP", "SignFlip"]   # or tables: [corruptions.shifted], kind = "Shift", size = 5
   shares = [0.0, 0.2, 0.4]
   replicates = 20
   sizes = {n = [50, 100], p = 10}          # and M, unless all networks are files
@@ -43,7 +43,7 @@ def add_study(commands: Any) -> None:
     parser.add_argument("file", help="the specification (.toml)")
     parser.add_argument("--out", metavar="DIR", help="a folder for the results, from which the study is resumed")
     parser.add_argument("--jobs", type=int, default=default_threads(), help="parallel processes (default %(default)s)")
-    parser.add_argument("--table", metavar="FILE", type=output_file, help="write the table (.csv, .parquet)")
+    parser.add_argument("--table", metavar="FILE", type=table_file, help="write the table (.csv, .parquet)")
     parser.add_argument("--latex", metavar="FILE", type=output_file, help="write the efficiency report as LaTeX")
     parser.add_argument("--html", metavar="FILE", type=page_file, help="write the study as one HTML page")
     parser.add_argument("--plot", metavar="FILE", type=figure_file, help="draw a map of efficiencies, first method")
@@ -52,8 +52,6 @@ def add_study(commands: Any) -> None:
 
 def _study(options: argparse.Namespace) -> int:
     study = ad.Study.from_toml(options.file)
-    if options.table and Path(options.table).suffix not in (".csv", ".parquet"):
-        raise ValueError(f"--table is {options.table!r}; its ending must be .csv or .parquet")
     status = run_or_resume(study, options.jobs, options.out)
     if status:
         return status
@@ -85,7 +83,7 @@ def write_table(study: ad.Study, path: str | None) -> None:
     if path is None:
         return
     table = study.to_frame()
-    if Path(path).suffix == ".parquet":
+    if Path(path).suffix.lower() == ".parquet":
         table.to_parquet(path, index=False)
     else:
         table.to_csv(path, index=False)

@@ -248,6 +248,7 @@ class ClientData:
         offset: str | None = None,
         exposure: str | None = None,
         weights: str | None = None,
+        freq_weights: str | None = None,
         missing: str = "raise",
         directory: str | PathLike[str] | None = None,
         progress: bool = False,
@@ -266,8 +267,8 @@ class ClientData:
         formula, client : str
             As in `from_frame`. Terms whose value in a row depends on other rows (``center``, ``scale``,
             ``poly``, ...) are refused: compute them in the file.
-        offset, exposure, weights : str, optional
-            As in `from_frame`.
+        offset, exposure, weights, freq_weights : str, optional
+            As in `from_frame`; a row that stands for several is written so many times.
         missing : {"raise", "drop"}
             As in `from_frame`.
         directory : str or path, optional
@@ -291,7 +292,7 @@ class ClientData:
         from adfl_stats.data.parquet import client_data
 
         one_of(missing, "missing", ("raise", "drop"))
-        request = Request(str(Path(path).resolve()), formula, client, offset, exposure, weights, missing)
+        request = Request(str(Path(path).resolve()), formula, client, offset, exposure, weights, freq_weights, missing)
         return client_data(request, directory, progress)
 
     @property

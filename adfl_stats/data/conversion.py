@@ -1,6 +1,6 @@
 """The conversion of a Parquet file: two passes over its rows, batch by batch.
 
-The first counts the clients' rows and keeps a few rows, the witnesses, that show every level of every
+The first counts the clients' rows and keeps a few rows, the examples, that show every level of every
 factor: the formula's specification is built on these. The second applies it to one batch after another
 and writes the rows to their clients' places in the files that are mapped into memory later. They are written as
 files, in space that was reserved: a disk that is full or fails then raises, where a memory map would end the process.
@@ -53,6 +53,7 @@ class Request:
     offset: str | None
     exposure: str | None
     weights: str | None
+    freq_weights: str | None
     missing: str
 
     @property
@@ -78,13 +79,13 @@ class Conversion:
         self.request, self.file, self.bar = request, file, bar
         self.parsed = parsed_formula(request.formula)
         self.schema = file.schema_arrow
-        others = (request.client, request.offset, request.exposure, request.weights)
+        others = (request.client, request.offset, request.exposure, request.weights, request.freq_weights)
         self.used = columns_used(self.parsed, others, self.schema.names, request.table)
         self.varying = self._varying_columns()
         self._scan()
-        self.spec = self.parsed.rhs.get_model_matrix(self.witnesses, na_action="ignore").model_spec
+        self.spec = self.parsed.rhs.get_model_matrix(self.examples, na_action="ignore").model_spec
         self.names = [str(name) for name in self.spec.column_names]
-        self.classes = coded_response(formula_response(self.parsed, self.witnesses))[1]
+        self.classes = coded_response(formula_response(self.parsed, self.examples))[1]
 
     def _varying_columns(self) -> list[str]:
         """Return the columns whose levels matter; refuse terms that need all rows at once."""
@@ -127,7 +128,7 @@ class Conversion:
         counts: Ints = np.zeros(0, dtype=np.int64)
         labels: pd.Index | None = None
         levels: dict[str, pd.Index] = {}
-        witnesses: list[pd.DataFrame] = []
+        examples: list[pd.DataFrame] = []
         for frame in self._frames(self.used):
             missing = frame.isna()
             bad = missing.any(axis=1)
@@ -138,7 +139,7 @@ class Conversion:
             codes, seen = pd.factorize(kept[self.request.client])
             labels = pd.Index(seen) if labels is None else labels.append(pd.Index(seen).difference(labels, sort=False))
             counts = np.concatenate([counts, np.zeros(len(labels) - len(counts), dtype=np.int64)])
-            counts[labels.get_indexer(seen)] += np.bincount(codes)
+            counts[labels.get_indexer(seen)] += np.bincount(codes, self._copies(kept)).astype(np.int64)
             for column in self.varying:
                 if isinstance(kept[column].dtype, pd.CategoricalDtype):
                     mine = kept[column].cat.categories
@@ -147,7 +148,7 @@ class Conversion:
                         if column not in levels
                         else levels[column].append(mine.difference(levels[column], sort=False))
                     )
-            witnesses = [self._witnesses(witnesses, kept)]
+            examples = [self._examples(examples, kept)]
         if self.request.missing == "raise":
             refuse_holes(holes, dropped, self.request.table)
         assert labels is not None  # `_head` found a row
@@ -156,10 +157,10 @@ class Conversion:
         self.dtypes = types | {name: pd.CategoricalDtype(categories) for name, categories in levels.items()}
         self.labels = labels.astype(np.float64) if self.request.client in types else labels
         self.sizes, self.n_dropped = counts, dropped
-        self.witnesses = self._typed(witnesses[0].reset_index(drop=True))
+        self.examples = self._typed(examples[0].reset_index(drop=True))
 
-    def _witnesses(self, before: list[pd.DataFrame], frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the witnesses so far with those rows of a batch that show a level for the first time."""
+    def _examples(self, before: list[pd.DataFrame], frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the examples so far with those rows of a batch that show a level for the first time."""
         plain = frame.astype({name: object for name in self.varying})
         known = before[0] if before else plain.iloc[:1]
         first = pd.Series(False, index=frame.index)
@@ -209,7 +210,7 @@ class Conversion:
             self._scatter(files, offsets)
         np.save(folder / "offsets.npy", offsets.astype(np.int64))
         self.labels.to_frame(index=False, name="label").to_parquet(folder / "labels.parquet")
-        self.witnesses.to_parquet(folder / "witnesses.parquet")
+        self.examples.to_parquet(folder / "witnesses.parquet")
         labelled = self.classes is not None
         return {"names": self.names, "arrays": list(shapes), "n_dropped": self.n_dropped, "labelled": labelled}
 
@@ -220,13 +221,40 @@ class Conversion:
             kept = self._typed(frame.loc[~frame.isna().any(axis=1)])
             if not len(kept):
                 continue
-            codes = self.labels.get_indexer(pd.Index(kept[self.request.client]))
-            order = np.argsort(codes, kind="stable")
-            clients, starts, counts = np.unique(codes[order], return_index=True, return_counts=True)
-            place = np.repeat(following[clients] - starts, counts) + np.arange(len(order))
-            following[clients] += counts
-            for name, values in self._arrays(kept).items():
-                files[name].write(place, values[order])
+            for rows in self._pieces(kept):
+                codes = self.labels.get_indexer(pd.Index(rows[self.request.client]))
+                order = np.argsort(codes, kind="stable")
+                order = np.repeat(order, self._copies(rows)[order])
+                clients, starts, counts = np.unique(codes[order], return_index=True, return_counts=True)
+                place = np.repeat(following[clients] - starts, counts) + np.arange(len(order))
+                following[clients] += counts
+                for name, values in self._arrays(rows).items():
+                    files[name].write(place, values[order])
+
+    def _pieces(self, frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
+        """Yield the rows of a batch, so many at a time that their copies are about a batch."""
+        if self.request.freq_weights is None:
+            yield frame
+            return
+        piece = np.cumsum(self._copies(frame)) // BATCH_ROWS
+        for number in np.unique(piece):
+            yield frame.loc[piece == number]
+
+    def _copies(self, frame: pd.DataFrame) -> Ints:
+        """Return how many like rows each row stands for."""
+        name = self.request.freq_weights
+        if name is None:
+            return np.ones(len(frame), dtype=np.int64)
+        values = self._checked(frame, name)
+        wrong = (values < 1.0) | (values != np.rint(values))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ValueError(
+                f"the column {name!r} must be whole numbers of at least 1, as it counts like rows; row "
+                f"{frame.index[row]} of {self.request.table} has {values[row]:g}. Leave out rows that count zero "
+                "times; for other weights use weights="
+            )
+        return np.asarray(values, dtype=np.int64)
 
     def _arrays(self, frame: pd.DataFrame) -> dict[str, Array]:
         """Return a batch's share of the arrays, in the file's order of rows."""

@@ -88,6 +88,11 @@ class ParsedFormula:
         """Functions that are called and that formulas do not know by themselves, or the modules they are in."""
         return {name for expression in self._expressions for name in expression.calls}
 
+    @property
+    def hiding(self) -> set[str]:
+        """Names that are functions of Python or of formulas, and columns of a table that has them, such as `type`."""
+        return {name for expression in self._expressions for name in expression.hiding}
+
     def using(self, caller: Mapping[str, Any], columns: Iterable[Any], rows: int) -> ParsedFormula:
         """Return the same formula with the functions and constants of the calling code that it uses.
 
@@ -114,7 +119,9 @@ class ParsedFormula:
     @property
     def covariates(self) -> set[str]:
         """All names but those of the response alone."""
-        return {name for expression in self._right_hand for name in expression.values | expression.calls}
+        return {
+            name for expression in self._right_hand for name in expression.values | expression.calls | expression.hiding
+        }
 
     @property
     def numeric_columns(self) -> set[str]:
@@ -132,6 +139,8 @@ class Expression:
 
     values: frozenset[str]
     calls: frozenset[str] = frozenset()
+    # Used as values and known as functions: columns of the table, where it has them.
+    hiding: frozenset[str] = frozenset()
     bare: bool = False
     of_levels: bool = False
 
@@ -152,7 +161,8 @@ class Expression:
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in heads}
         known = set(TRANSFORMS) | set(dir(builtins))
         values = (names - known) | set(QUOTED.findall(text)) | set(COLUMN.findall(text))
-        return cls(frozenset(values), frozenset(calls - known), of_levels=text.startswith(OF_LEVELS))
+        levels = text.startswith(OF_LEVELS)
+        return cls(frozenset(values), frozenset(calls - known), frozenset(names & known), of_levels=levels)
 
 
 def _head(node: ast.expr) -> ast.Name | None:
@@ -222,7 +232,7 @@ def columns_used(parsed: ParsedFormula, others: Iterable[Any], available: Iterab
             f"a {type(odd[0]).__name__}"
         )
     named = set(given)
-    methods = parsed.functions & {str(column) for column in present}
+    methods = (parsed.functions | parsed.hiding) & {str(column) for column in present}
     used = sorted((parsed.variables - set(parsed.names)) | methods | named, key=str)
     absent = [column for column in used if column not in present]
     if absent:

@@ -112,7 +112,7 @@ def _remove(folders: list[Path]) -> None:
 
 
 def _remove_partial(home: Path) -> None:
-    """Remove what killed conversions left behind, unless somebody is at work here."""
+    """Remove what killed conversions left behind, unless another process holds the lock."""
     if _partial(home):
         with locked(home, exclusive=True, wait=False) as alone:
             if alone:
@@ -170,8 +170,8 @@ def _read(folder: Path, request: Request, stamp: dict[str, int]) -> ClientData:
     offsets = np.load(folder / "offsets.npy")
     offsets.flags.writeable = False
     parsed = parsed_formula(request.formula)
-    witnesses = pd.read_parquet(folder / "witnesses.parquet")
-    response = formula_response(parsed, witnesses)
+    examples = pd.read_parquet(folder / "witnesses.parquet")
+    response = formula_response(parsed, examples)
     # Checked when they were written, and unchanged since.
     return assembled(
         **arrays,
@@ -181,7 +181,7 @@ def _read(folder: Path, request: Request, stamp: dict[str, int]) -> ClientData:
         y_name=str(response.name),
         client_name=request.client,
         classes=coded_response(response)[1] if known["labelled"] else None,
-        spec=parsed.rhs.get_model_matrix(witnesses, na_action="ignore").model_spec,
+        spec=parsed.rhs.get_model_matrix(examples, na_action="ignore").model_spec,
         formula=parsed,
         n_dropped=known["n_dropped"],
     )

@@ -34,6 +34,8 @@ def check_parts(parts: Mapping[str, Any]) -> None:
             f"labels names clients twice or not at all: {listing(labels[labels.duplicated() | labels.isna()])}"
         )
     _check_offsets(offsets, len(labels), n)
+    if not isinstance(names, (list, tuple)):
+        raise TypeError(f"names is a {type(names).__name__}; pass a list with the name of each column of X")
     if len(names) != p or len(set(names)) != p:
         raise ValueError(f"names has {len(set(names))} distinct entries for {p} columns of X")
     aside = parts["set_aside"]

@@ -62,7 +62,7 @@ def read_table(frame: Any, formula: Any, roles: Mapping[str, Any], missing: str,
     parsed = parsed_formula(formula)
     opened = foreign_frame(frame, "frame")
     parsed = parsed.using(caller, opened.columns, len(opened))
-    named = {role: value for role, value in roles.items() if np.ndim(value) == 0}
+    named = {role: value for role, value in roles.items() if _names_a_column(value, role)}
     given = {role: value for role, value in roles.items() if role not in named}
     used = columns_used(parsed, named.values(), opened.columns, "the frame")
     rows = pandas_columns(opened, used)
@@ -89,6 +89,19 @@ def read_table(frame: Any, formula: Any, roles: Mapping[str, Any], missing: str,
         parsed,
         int(bad.sum()),
     )
+
+
+def _names_a_column(value: Any, role: str) -> bool:
+    """Return whether a role is a column's name (or None), and not one value a row."""
+    if value is pd.NA or value is pd.NaT:
+        raise TypeError(f"{role} is {value}, a missing value; name a column of the frame, or give one value a row")
+    try:
+        return bool(np.ndim(value) == 0)
+    except ValueError:
+        raise TypeError(
+            f"{role} is a {type(value).__name__} with entries of different lengths; name a column of the frame, or "
+            "give one value a row"
+        ) from None
 
 
 def _one_a_row(value: Any, role: str, index: pd.Index) -> pd.Series:

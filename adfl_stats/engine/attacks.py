@@ -183,7 +183,7 @@ class Gaussian(Attack):
 
     def __post_init__(self) -> None:
         in_interval(self.sd, "sd", 0.0, np.inf, open_low=True)
-        whole_number(self.seed, "seed", 0)
+        whole_number(self.seed, "seed", 0, None)
 
     def lies(self, scene: Scene) -> Array:
         """Return the replaced messages."""

@@ -145,7 +145,7 @@ def fixed_points(runs: Iteration, theta: Array, bound: Array | None = None) -> L
     refresh = runs.curvature is None
     for _ in range(MOST_STEPS):
         if refresh:
-            runs.linearise(_points(runs.problem, theta), expected=not runs.problem.glm.family.convex)
+            runs.linearise(_points(runs, theta), expected=not runs.problem.glm.family.convex)
         change = runs.solve(move, inner)
         share, before = 1.0, farthest(np.abs(move).max(axis=2))
         while True:
@@ -168,12 +168,11 @@ def fixed_points(runs: Iteration, theta: Array, bound: Array | None = None) -> L
     return Limits(theta, False, runs.passes, moved)
 
 
-def _points(problem: Problem, theta: Array) -> Array:
+def _points(runs: Iteration, theta: Array) -> Array:
     """Return where the clients' gradients are taken in a round from theta (M, R, P), in the mean over the runs."""
-    centre: Array = theta.mean(axis=1)
-    if (centre == centre[0]).all():
-        return np.asarray(centre[0])
-    return np.asarray(problem.network.W @ centre)
+    centre, largest = theta.mean(axis=1), runs.problem.transport.largest
+    top = largest(centre)
+    return top if (top == -largest(-centre)).all() else runs.combined(centre)
 
 
 def _rounding(problem: Problem, theta: Array) -> float:
@@ -190,7 +189,8 @@ def _stable(runs: Iteration, bound: Array | None) -> bool:
     curvature = runs.linear.traces if bound is None else np.minimum(bound, runs.linear.traces)
     if runs.step * runs.problem.largest(runs.factors.max(axis=1) * curvature) <= 2.0:
         return True
-    x = np.random.default_rng(0).normal(size=(*runs.factors.shape, runs.problem.P))
+    shape = runs.problem.n_clients, runs.factors.shape[1], runs.problem.P
+    x = runs.problem.members.ours(np.random.default_rng(0).normal(size=shape))
     sizes = []
     for _ in range(3):
         for _ in range(20):

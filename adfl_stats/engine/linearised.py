@@ -8,7 +8,9 @@ the clients' curvature, a round is to first order
 Its fixed point lies (I - A)^-1 (-step F Q g) away from a common point at which the clients have the gradients g;
 for the Gaussian family that is exact. A is nearly the identity on the consensus, which makes plain rounds slow;
 preconditioned GMRES needs a few dozen passes over the data whatever the step. Nothing here has M P
-columns: products with A go through the kernel, and runs that differ in weights share every pass.
+columns: products with A go through the kernel, and runs that differ in weights share every pass. Where clients are in
+several places, each multiplies by its own rows, and the vectors of GMRES have the rows of all clients in every place:
+all take the same steps, to the bit.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +30,7 @@ from adfl_stats import _kernels
 from adfl_stats._types import Array
 from adfl_stats.data.batches import batches
 from adfl_stats.engine.problem import ClientSteps, Problem
+from adfl_stats.engine.round import Exchange, kernel_rounds
 from adfl_stats.losses.client_sums import own_predictor
 
 __all__ = ["Curvature", "Iteration", "curvature_at", "gmres", "limit_preconditioner", "network_solver"]
@@ -90,7 +94,7 @@ class Iteration:
         self.problem, self.step, self.metric, self.passes = problem, step, metric, 0
         self.factors = np.stack([one.factors for one in steps], axis=1)
         self.totals = np.stack([one.totals for one in steps], axis=1)
-        self.loss = problem.glm.loss(metric)
+        self.loss, self._exchange = problem.glm.loss(metric), Exchange(problem)
         self.curvature: Curvature | None = None
         self._preconditioner: Callable[[Array], Array] | None = None
 
@@ -129,20 +133,28 @@ class Iteration:
         """Solve (I - A) x = b for b (M, R, P), all runs at once."""
         if self._preconditioner is None:
             self._preconditioner = limit_preconditioner(self.problem, self.step * self.linear.mean)
-        inverse, shape = self._preconditioner, b.shape
+        inverse, members = self._preconditioner, self.problem.members
+        everybody = members.gather(b)
+
+        def on_all(operator: Callable[[Array], Array], x: Array) -> Array:
+            return members.gather(operator(members.ours(x.reshape(everybody.shape)))).ravel()
 
         def system(x: Array) -> Array:
-            out: Array = x - self.apply(x.reshape(shape)).ravel()
-            return out
+            return np.asarray(x - on_all(self.apply, x))
 
-        return gmres(system, b.ravel(), lambda r: inverse(r.reshape(shape)).ravel(), rtol).reshape(shape)
+        solution = gmres(system, everybody.ravel(), partial(on_all, inverse), rtol)
+        return members.ours(solution.reshape(everybody.shape))
+
+    def combined(self, theta: Array) -> Array:
+        """Return what the clients combine of theta (M, P): the points at which they take their gradients."""
+        return self._exchange.combine(theta)
 
     def _rounds(self, theta: Array, loss: _kernels.Loss, rounds: int = 1) -> Array:
         state = np.array(theta, dtype=np.float64, order="C")
         R = state.shape[1]
         steps = np.ascontiguousarray(np.broadcast_to(self.step * self.factors, (len(state), R)))
         moved, bounds = np.empty((rounds, R)), np.full(R, np.inf)
-        _kernels.rounds(self.problem.mixing, loss, state, steps, rounds, moved, bounds, self.problem.threads)
+        kernel_rounds(self._exchange, loss, state, steps, moved, bounds, self.problem.threads)
         self.passes += rounds
         return state
 
@@ -161,14 +173,14 @@ def limit_preconditioner(problem: Problem, mean: Array) -> Callable[[Array], Arr
     except np.linalg.LinAlgError:
         # Rank-deficient: a coefficient that no client with weight identifies.
         inverse = np.linalg.pinv(mean)
-    typical = float(np.trace(mean.mean(axis=0))) / problem.P
+    typical, members = float(np.trace(mean.mean(axis=0))) / problem.P, problem.members
     network = network_solver(problem, 1.0 - min(typical, 1.0 - LEAST_MEMORY))
 
     def apply(r: Array) -> Array:
         agreed = problem.consensus(r)
         rest = r - agreed
         if network is not None:
-            rest = network(rest.reshape(len(rest), -1)).reshape(r.shape)
+            rest = members.ours(network(members.gather(rest.reshape(len(rest), -1)))).reshape(r.shape)
             rest = rest - problem.consensus(rest)
         out: Array = rest + np.einsum("rij,rj->ri", inverse, agreed)
         return out
@@ -191,21 +203,27 @@ def curvature_at(
         Whether to take Fisher's information in the place of the curvature, as where losses are not convex.
     """
     M, P, data, family = problem.M, problem.P, problem.glm.data, problem.glm.family
-    shares, nothing = totals / M, np.zeros((M, P))
+    shares, nothing = totals / problem.n_clients, np.zeros((M, P))
     if (gram := problem.glm.gram(metric)) is not None:
         S = gram[0][:, :, :P]
-        mean = np.einsum("mr,mij->rij", shares, S, optimize=True)
+        mean = problem.transport.total(lambda at: np.einsum("mr,mij->rij", shares[at], S[at], optimize=True))
         return Curvature(_kernels.GramLoss(gram[0], nothing, metric is None), mean, np.einsum("mii->m", S))
     # A client's matrix costs P^2 a product, its rows n_m p: take the smaller; many classes need the matrix.
     by_matrix = family.outputs > 1 or problem.glm.p <= data.n_rows / M
-    stacked = np.zeros((M, P, -(-P // 4) * 4)) if by_matrix else None
-    mean, traces = np.zeros((totals.shape[1], P, P)), np.empty(M)
-    for clients, matrices in problem.glm.curvature(points, expected=expected):
-        seen = matrices if metric is None else _in_metric(metric, matrices)
-        mean += np.einsum("mr,mij->rij", shares[clients], seen, optimize=True)
-        traces[clients] = np.einsum("mii->m", seen)
-        if stacked is not None:
-            stacked[clients, :, :P] = seen
+    stacked, traces = np.zeros((M, P, -(-P // 4) * 4)) if by_matrix else None, np.zeros(M)
+
+    def part(at: slice) -> Array:
+        summed, own = np.zeros((totals.shape[1], P, P)), points if points.ndim == 1 else points[at]
+        for clients, matrices in problem.glm.of(at).curvature(own, expected=expected):
+            seen = matrices if metric is None else _in_metric(metric, matrices)
+            summed += np.einsum("mr,mij->rij", shares[at][clients], seen, optimize=True)
+            # Slices are views: what is written there is written to all of ours.
+            traces[at][clients] = np.einsum("mii->m", seen)
+            if stacked is not None:
+                stacked[at][clients, :, :P] = seen
+        return summed
+
+    mean = problem.transport.total(part)
     if stacked is not None:
         return Curvature(_kernels.GramLoss(stacked, nothing, metric is None), mean, traces)
     return Curvature(_row_products(problem, points, metric, expected=expected), mean, traces)
@@ -239,16 +257,13 @@ def _row_products(problem: Problem, points: Array, metric: Array | None, *, expe
 
 
 def network_solver(problem: Problem, c: float) -> Callable[[NDArray], NDArray] | None:
-    """Return x -> (I - c W)^-1 x for x (M, k); None where it costs more than it saves."""
-    W, M = problem.network.W, problem.M
+    """Return x -> (I - c W)^-1 x for x (n_clients, k) of all clients; None where it costs more than it saves."""
+    W, M = problem.network.W, problem.n_clients
     if M <= DENSE:
         try:
             inverse = np.linalg.inv(np.eye(M) - c * W.toarray())
         except np.linalg.LinAlgError:
-            raise ValueError(
-                "the network's limit is not determined: no client with weight has influence on the others. Give weight "
-                "to a client that they hear, or pass rounds= and step= to run so many rounds"
-            ) from None
+            raise _undetermined() from None
         return lambda x: inverse @ x
     if M > SPARSE:
         order = csgraph.reverse_cuthill_mckee(sparse.csr_array(W + W.T), symmetric_mode=True)
@@ -256,7 +271,11 @@ def network_solver(problem: Problem, c: float) -> Callable[[NDArray], NDArray] |
         rows = np.repeat(np.arange(M), np.diff(W.indptr))
         if float(np.abs(place[rows] - place[W.indices]).max()) * M > MOST_ENTRIES:
             return None
-    factors = iterative.splu(sparse.csc_array(sparse.eye_array(M) - c * W))
+    try:
+        factors = iterative.splu(sparse.csc_array(sparse.eye_array(M) - c * W))
+    except RuntimeError:
+        # SuperLU's word for a singular matrix.
+        raise _undetermined() from None
 
     def apply(x: NDArray) -> NDArray:
         if np.iscomplexobj(x):
@@ -264,6 +283,13 @@ def network_solver(problem: Problem, c: float) -> Callable[[NDArray], NDArray] |
         return np.asarray(factors.solve(np.ascontiguousarray(x)))
 
     return apply
+
+
+def _undetermined() -> ValueError:
+    return ValueError(
+        "the network's limit is not determined: no client with weight has influence on the others. Give weight to a "
+        "client that they hear, or pass rounds= and step= to run so many rounds"
+    )
 
 
 def gmres(

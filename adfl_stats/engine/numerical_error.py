@@ -86,19 +86,23 @@ def summed_curvature_and_meat(glm: GLM, theta: Array, totals: Array, clients: in
 def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
     """Return the inverse curvature and the standard errors by the sandwich H^-1 B H^-1.
 
-    Raises ValueError where the clients that carry weight do not identify all coefficients.
+    Raises ValueError where the clients that carry weight do not identify all coefficients at the estimate.
     """
     size = problem.coefficient_sizes
     scaled = hessian / np.outer(size, size)
     values = linalg.eigvalsh(scaled)
-    if not values[0] > 1e-13 * values[-1]:
-        lost = np.abs(linalg.eigh(scaled)[1][:, 0]) > 0.1
-        raise ValueError(
-            f"the clients that carry weight do not identify {listing(np.asarray(problem.names)[lost])}: "
-            "the weighted information is rank-deficient. Leave it out, or give weight to clients that identify it"
-        )
-    bread, covariance = sandwich(hessian, meat)
-    return Yardstick(bread, np.sqrt(np.diag(covariance)))
+    if values[0] > 1e-13 * values[-1]:
+        # Information that has all but vanished has an inverse without a square.
+        with np.errstate(over="ignore", invalid="ignore"):
+            bread, covariance = sandwich(hessian, meat)
+        if np.isfinite(covariance).all():
+            return Yardstick(bread, np.sqrt(np.diag(covariance)))
+    lost = np.abs(linalg.eigh(scaled)[1][:, 0]) > 0.1
+    raise ValueError(
+        f"the clients that carry weight do not identify {listing(np.asarray(problem.names)[lost])} at this estimate: "
+        "the weighted information is rank-deficient. Leave it out, or give weight to clients that identify it; where "
+        "fitted means are at the end of their range, as after a step that is too large, give a smaller step or none"
+    )
 
 
 def numerical_error(

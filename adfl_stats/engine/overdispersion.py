@@ -27,7 +27,7 @@ LEAST, MOST = 1e-6, 1e3
 PASSES, SMALL, HALVES = 25, 1e-6, 3
 # Level of the test that leaves out a client, over the number of clients (Bonferroni). Ours: where all fit together, in
 # about one data set in twenty somebody is left out.
-LEVEL = 0.05
+ALPHA = 0.05
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def estimated_alpha(
         ranks = np.maximum(ranks, 1)
         # Skew counts, and clients that differ, have larger scores than chi-square: by so much at the median.
         usual = float(np.median((scores / stats.chi2.median(ranks))[~vast]))
-        return scores, (scores <= max(usual, 1.0) * stats.chi2.isf(LEVEL / M, ranks)) & ~vast
+        return scores, (scores <= max(usual, 1.0) * stats.chi2.isf(ALPHA / M, ranks)) & ~vast
 
     kept = ~vast
     fit = fitted_to(kept, None)
@@ -119,8 +119,8 @@ def _joint_fit(problem: Problem, kept: Mask, before: _Fit | None) -> _Fit:
     for _ in range(PASSES):
         at = Problem(GLM(data, replace(family, par=alpha)), problem.topology, "sample", problem.threads)
         theta = weighted_solution(at, at.sizes * kept, theta)
-        found = _likeliest_alpha(data, theta, kept)
-        near, alpha = abs(found - alpha) <= SMALL * found, found
+        likeliest = _likeliest_alpha(data, theta, kept)
+        near, alpha = abs(likeliest - alpha) <= SMALL * likeliest, likeliest
         if near:
             break
     return _Fit(theta, alpha)

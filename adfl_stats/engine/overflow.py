@@ -39,18 +39,20 @@ def overflowing_clients(problem: Problem, extremes: Extremes) -> Mask:
     Only clients whose covariates or offsets are far larger than the others' are examined, so that other data cost
     nothing. The estimate is pooled over the rest.
     """
-    vast = extremes.vast
+    vast, members = extremes.vast, problem.members
     doubtful = vast | extremes.beyond(LARGER_LOG if problem.glm.family.exponential else LARGER)
     if problem.glm.family.exponential:
-        doubtful |= extremes.shift > LARGER_SHIFT + np.median(extremes.shift)
-    if not doubtful.any():
+        doubtful |= extremes.shift > LARGER_SHIFT + np.median(members.gather(extremes.shift))
+    if not members.count(doubtful):
         return doubtful
-    if not vast.all() and (doubtful & ~vast).any():
+    if members.count(~vast) and members.count(doubtful & ~vast):
         data = problem.glm.data.setting_aside(vast) if vast.any() else problem.glm.data
         vast = vast | (doubtful & _swamping(data, problem, doubtful))
-    if 2 * int(vast.sum()) >= problem.M:
+    count = members.count(vast)
+    if 2 * count >= problem.n_clients:
+        named = members.gather(problem.labels[vast].to_numpy())
         raise ValueError(
-            f"the numbers of {int(vast.sum())} of {problem.M} clients overflow: {listing(problem.labels[vast])}. "
+            f"the numbers of {count} of {problem.n_clients} clients overflow: {listing(named)}. "
             "More than half of the clients must have numbers that can be computed with; change the units of the columns"
         )
     return vast
@@ -59,13 +61,16 @@ def overflowing_clients(problem: Problem, extremes: Extremes) -> Mask:
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def _swamping(data: ClientData, problem: Problem, doubtful: Mask) -> Mask:
     """Return the clients with numbers that are not finite, or far larger than the others', at an estimate."""
-    usable = Problem(GLM(data, problem.glm.family), problem.topology, threads=problem.threads)
+    members, transport = problem.members, problem.transport
+    glm = GLM(data, problem.glm.family, total=transport.total, gather=transport.gather)
+    usable = Problem(glm, problem.topology, threads=problem.threads, transport=transport)
     theta = np.zeros(problem.P)
-    if problem.glm.starts_at_mean and not doubtful.all():
-        theta = np.median(usable.objective.start()[~doubtful], axis=0)
+    if problem.glm.starts_at_mean and members.count(~doubtful):
+        theta = np.median(members.gather(usable.objective.start()[~doubtful]), axis=0)
         theta = weighted_solution(usable, np.where(doubtful, 0.0, usable.sizes), theta)
     finite, sizes = _numbers(data, problem.glm.family, theta)
-    typical = [np.median(column[column > 0.0]) if (column > 0.0).any() else 1.0 for column in sizes.T]
+    columns = members.gather(sizes).T
+    typical = [np.median(column[column > 0.0]) if (column > 0.0).any() else 1.0 for column in columns]
     return ~finite | ~(sizes / typical <= SWAMPING).all(axis=1)
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from scipy import linalg
 
-from adfl_stats import _kernels
 from adfl_stats._algebra import inverse
 from adfl_stats._arguments import listing
 from adfl_stats._properties import once
@@ -168,16 +167,6 @@ class Problem:
     def common_gradients(self, thetas: Array) -> Array:
         """Return each client's gradient at every row of thetas (R, P), as (M, R, P)."""
         return self.objective.gradients(np.broadcast_to(thetas, (self.M, *thetas.shape)), self.threads)
-
-    @cached_property
-    def mixing(self) -> _kernels.Mixing:
-        """The weighted mean of what a client hears, the combine step of equation (3.1)."""
-        W = self.network.W
-        return _kernels.Mixing(
-            np.ascontiguousarray(W.indptr, dtype=np.int64),
-            np.ascontiguousarray(W.indices, dtype=np.int64),
-            np.ascontiguousarray(W.data, dtype=np.float64),
-        )
 
     @once
     def influence(self) -> Array:

@@ -19,7 +19,7 @@ from adfl_stats.engine.rules import MEAN, Rule
 from adfl_stats.engine.transport import Transport
 from adfl_stats.network.network import Network
 
-__all__ = ["Exchange", "Rounds", "Scheme", "Slope", "Update", "rounds_of"]
+__all__ = ["Exchange", "Rounds", "Scheme", "Slope", "Update", "kernel_rounds", "rounds_of"]
 
 # Each client's gradient times its factor, at its row of theta (M, P).
 Slope = Callable[[Array], Array]
@@ -135,8 +135,7 @@ def rounds_of(
 def _rounds(scheme: Scheme, problem: Problem, exchange: Exchange, factors: Array, metric: Array | None) -> Rounds:
     """Return the kernel's own loop where it has one, else one in Python; the exchange and the factors may change."""
     if scheme.update is None and exchange.attack is None and problem.has_curvature:
-        kernel = _kernel_rounds if exchange.here else _halo_rounds
-        return partial(kernel, exchange, problem.glm.loss(metric), factors, problem.threads)
+        return partial(_single_run, exchange, problem.glm.loss(metric), factors, problem.threads)
     gradients = _gradients(problem, metric)
 
     def slope(theta: Array) -> Array:
@@ -169,7 +168,42 @@ def _descend(exchange: Exchange, slope: Slope) -> Update:
     return update
 
 
-def _kernel_rounds(
+def kernel_rounds(
+    exchange: Exchange, loss: _kernels.Loss, theta: Array, steps: Array, moved: Array, limits: Array, threads: int
+) -> int:
+    """Do the kernel's rounds in place for the clients that are ours; to the bit those of all clients in one place.
+
+    Parameters
+    ----------
+    theta : ndarray (M, R, P)
+        The state of R runs.
+    steps : ndarray (M, R)
+        The clients' steps.
+    moved : ndarray (rounds, R)
+        Is filled with the longest move of a round.
+    limits : ndarray (R,)
+        A round with a longer move, or one that is not finite, is the last.
+
+    Returns
+    -------
+    int
+        How many rounds were done.
+    """
+    rounds = len(moved)
+    if exchange.here:
+        return _kernels.rounds(exchange.mixing, loss, theta, steps, rounds, moved, limits, threads)
+    after, far = np.empty_like(theta), np.empty(theta.shape[1])
+    for t in range(rounds):
+        heard = np.ascontiguousarray(exchange.heard(theta))
+        _kernels.halo_round(exchange.mixing, loss, heard, steps, after, far, threads)
+        theta[:] = after
+        moved[t] = exchange.members.transport.largest(far[None])
+        if not (np.isfinite(moved[t]) & (moved[t] <= limits)).all():
+            return t + 1
+    return rounds
+
+
+def _single_run(
     exchange: Exchange,
     loss: _kernels.Loss,
     factors: Array,
@@ -181,32 +215,7 @@ def _kernel_rounds(
     limit: float,
 ) -> int:
     steps = np.ascontiguousarray((step * factors)[:, None])
-    return _kernels.rounds(
-        exchange.mixing, loss, theta[:, None, :], steps, rounds, moved[:, None], np.array([limit]), threads
-    )
-
-
-def _halo_rounds(
-    exchange: Exchange,
-    loss: _kernels.Loss,
-    factors: Array,
-    threads: int,
-    theta: Array,
-    step: float,
-    rounds: int,
-    moved: Array,
-    limit: float,
-) -> int:
-    """Do the kernel's rounds for the clients that are ours; to the bit those of all clients in one place."""
-    steps, after, far = np.ascontiguousarray((step * factors)[:, None]), np.empty_like(theta), np.empty(1)
-    for t in range(rounds):
-        heard = np.ascontiguousarray(exchange.heard(theta))
-        _kernels.halo_round(exchange.mixing, loss, heard[:, None, :], steps, after[:, None, :], far, threads)
-        theta[:] = after
-        moved[t] = exchange.members.transport.largest(far)
-        if not (np.isfinite(moved[t]) and moved[t] <= limit):
-            return t + 1
-    return rounds
+    return kernel_rounds(exchange, loss, theta[:, None, :], steps, moved[:rounds, None], np.array([limit]), threads)
 
 
 def _python_rounds(

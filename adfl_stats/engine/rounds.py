@@ -32,7 +32,7 @@ from adfl_stats.engine.round import Rounds, Scheme, rounds_of
 from adfl_stats.engine.transport import LOCAL, Transport, mean_over
 from adfl_stats.errors import ConvergenceWarning, DivergenceError
 
-__all__ = ["MAX_ROUNDS", "Plan", "Run", "iterate", "safe_step"]
+__all__ = ["MAX_ROUNDS", "MOST_ROUNDS", "Plan", "Run", "iterate", "safe_step"]
 
 
 # A move this many times the first one is divergence. Ours.
@@ -43,6 +43,8 @@ PHASED_ROUNDS = 300
 STILL = 1e-10
 # Most rounds per stage of a run without `rounds`. Ours: then the fit warns.
 MAX_ROUNDS = 20_000
+# The most that a user may ask for: at a microsecond a round, the least that one takes, a quarter of an hour.
+MOST_ROUNDS = 10**9
 PLAIN = Scheme()
 
 

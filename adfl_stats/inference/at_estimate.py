@@ -20,6 +20,7 @@ from adfl_stats.engine.numerical_error import (
     yardstick_of,
 )
 from adfl_stats.engine.problem import Problem
+from adfl_stats.errors import DivergenceError
 from adfl_stats.inference.by_row import ByRow, gather_rows
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord, client_effects, record_clients
 from adfl_stats.inference.clustered import Clustered, gather_clustered
@@ -91,7 +92,14 @@ class _Source:
             summariser = Summariser(glm.data, glm.family, theta, steps.weights > 0.0, members)
         trusted, visit = trusted_by(steps.weights, members), None if summariser is None else summariser.add
         parts = members.transport.batches()
-        point = evaluate(glm.data, glm.family, theta, steps.totals, trusted, visit, members.total, parts, slope)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            point = evaluate(glm.data, glm.family, theta, steps.totals, trusted, visit, members.total, parts, slope)
+        seen = point.evaluation
+        if not (np.isfinite(seen.hessian).all() and np.isfinite(seen.meat).all()):
+            raise DivergenceError(
+                "at this estimate the clients' scores overflow, so that it has no standard errors: rounds with a step "
+                "that is too large end so far from the data. Give a smaller step, or none"
+            )
         return point, None if summariser is None else summariser.summaries()
 
     @once
@@ -250,7 +258,7 @@ class AtEstimate:
     @_Part
     def clustered(self) -> Clustered:
         """Inference by client."""
-        source, clients = self._from, self.clients
+        source, clients = self._from, self.glance
         return gather_clustered(
             source.problem.glm.data,
             source.outcome.steps.totals,

@@ -169,7 +169,7 @@ def bootstrap_of(res: Results, B: int, seed: int, *, progress: bool) -> Bootstra
     """Draw clients with replacement and fit again; what was drawn before an interrupt is kept."""
     whole_number(B, "B", 2)
     refits = Refits.of(res, "bootstrap")
-    M, rng = len(refits.labels), np.random.default_rng(whole_number(seed, "seed", 0))
+    M, rng = len(refits.labels), np.random.default_rng(whole_number(seed, "seed", 0, None))
     counts = rng.multinomial(M, np.full(M, 1.0 / M), size=B)
     thetas, kept, drawn, done, failed = [], np.zeros(M), np.zeros(M), 0, 0
     try:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from adfl_stats._algebra import inverse, lower_solutions, stacked_cholesky
+from adfl_stats._algebra import congruences, inverse, lower_solutions, stacked_cholesky
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import client_chunks
 from adfl_stats.engine.transport import EVERYBODY, Members
@@ -26,7 +26,7 @@ __all__ = ["ClientEffects", "ClientRecord", "client_effects", "record_clients"]
 LEAST_CLIENTS = 20
 # Gain in log-likelihood that heavier tails need: half the .95 quantile of chi-square with one df (likelihood ratio
 # test).
-BELIEVABLE = 1.92
+LEAST_GAIN = 1.92
 # Degrees of freedom, beyond 4, that are tried for the tails. Ours: a geometric grid.
 TAILS = (np.inf, 200.0, 100.0, 50.0, 25.0, 12.0, 6.0, 3.0)
 # A noisy client has at least this residual variance over the typical one (ours), and a Bonferroni test at this level.
@@ -40,8 +40,8 @@ class ClientRecord:
     Attributes
     ----------
     spread_kind, components : str
-        Which parts the model has: spread "none", "common", "diagonal", "rank k" or sums of these; components "normal",
-        "coherent", "gross".
+        Which parts the model has: spread "none", "common", "diagonal", "rank k" or sums of these;
+        components "normal", "coherent", "gross".
     candidates : list of [str, str, float]
         Spread, components and criterion of the models that were compared, the best first.
     probabilities : ndarray (M, 3)
@@ -208,7 +208,14 @@ def _precision(model: ClientModel) -> Array:
         return np.tensordot(normal[at], left, 1)
 
     count = max(scores.members.count(normal), 1)
-    return scores.members.total(part) / (count * np.outer(units, units))
+    try:
+        return scores.members.total(part) / (count * np.outer(units, units))
+    except np.linalg.LinAlgError:
+        raise ValueError(
+            "at this estimate the clients' information and the spread between them cannot be combined: the matrix is "
+            "singular, as where rounds with too large a step, or too few, end far from the data. Give a smaller step, "
+            "more rounds, or neither"
+        ) from None
 
 
 def client_effects(model: ClientModel) -> ClientEffects:
@@ -253,7 +260,8 @@ def _statistics(model: ClientModel, alone: Array, information: Array) -> tuple[A
     for at in client_chunks(len(factors), P):
         L, scale, diagonal = factors[at], scales[at], np.arange(P)
         if plain:
-            W = L @ ((S - 2.0 * (alone[at] * scale)[:, None, None] * bread) @ L.transpose(0, 2, 1))
+            middle = S - 2.0 * (alone[at] * scale)[:, None, None] * bread
+            W = congruences(L, middle, triangular=bool((ranks[at] == P).all()))
             W[:, diagonal, diagonal] += scale[:, None]
         else:
             W, flipped = _variances(model, at), L.transpose(0, 2, 1)
@@ -326,7 +334,7 @@ def _empirical_null(statistics: Array, ranks: Ints, df: Array, normal: Mask, mem
         scale = 1.0 - 2.0 / tail
         fits.append(float((stats.f.logpdf(Q / (inflation * r * scale), r, tail) - np.log(scale)).sum()))
     best = int(np.argmax(fits))
-    return inflation, np.minimum(df, 4.0 + TAILS[best if fits[best] - fits[0] > BELIEVABLE else 0])
+    return inflation, np.minimum(df, 4.0 + TAILS[best if fits[best] - fits[0] > LEAST_GAIN else 0])
 
 
 def _noise(summaries: Summaries, null: Null, *, known: bool) -> tuple[Array, Mask]:

@@ -26,6 +26,7 @@ Every covariance is a sum over clients of b_m b_m', where b_m is the client's co
 
 For a contrast c the variance estimate sum_m (c'b_m)^2 is about chi-square with Satterthwaite's degrees of freedom
 (tr G)^2 / ||G||_F^2, where G (M, M) is the covariance of the c'b_m under the working model (Bell & McCaffrey 2002).
+Where clients are few `reference` has others, which allow for the dependence of estimate and standard error.
 With p_m = A_m' H^-1 c, l_m = K_m p_m and r_m = H^-1 Omega_m p_m - S l_m / 2,
 
     G_mk = 1{m = k} p_m' Omega_m p_m - l_m' r_k - r_m' l_k,
@@ -42,7 +43,6 @@ cluster-robust inference. Journal of Applied Econometrics 38, 671-694.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -59,10 +59,7 @@ __all__ = [
     "Clustered",
     "adjustments",
     "carry_weight",
-    "contrast_df",
     "gather_clustered",
-    "identified",
-    "joint_df",
     "left_out",
 ]
 
@@ -349,98 +346,3 @@ class _Tally:
             return none, none, none
         own, left, right = (np.concatenate(part) for part in zip(*self._parts, strict=True))
         return own, left, right
-
-
-def identified(working: Array, expected: Array, contrasts: Array) -> Mask:
-    """Return for which contrasts (R, P) differences show the variance: no client, or row, identifies it alone.
-
-    `working` and `expected` (P, P) are the variance under the working model and the mean of its estimate there.
-    """
-    mean, model = (np.einsum("ij,jk,ik->i", contrasts, part, contrasts) for part in (expected, working))
-    return np.asarray(mean >= LEAST_SHARE * model)
-
-
-def contrast_df(record: Clustered, contrasts: Array) -> Array:
-    """Return Satterthwaite's degrees of freedom of contrasts (R, P), one each.
-
-    NaN where one client alone identifies the contrast. Where the record does not keep the clients' matrices, a
-    contrast of several coefficients has the bound `least_df`.
-    """
-    out, shown = np.full(len(contrasts), np.nan), identified(record.working, record.expected, contrasts)
-    for k in np.flatnonzero(shown):
-        c = contrasts[k]
-        if np.count_nonzero(c) == 1:
-            out[k] = record.df[np.flatnonzero(c)[0]]
-        elif not c.any():
-            out[k] = np.inf
-        elif not record.keeps:
-            out[k] = record.least_df
-        else:
-            squares = _products(*_along(record, c[None]), record.members)[0, 0, 0]
-            out[k] = max((c @ record.expected @ c) ** 2 / squares, 1.0)
-    return out
-
-
-def joint_df(record: Clustered, contrasts: Array) -> float:
-    """Return the degrees of freedom eta of a joint test of contrasts (q, P).
-
-    With D the CR2 covariance of the contrasts in units of its mean under the working model, eta makes the total
-    variance of the entries of D that of a Wishart matrix over eta: eta = q (q + 1) / sum_st Var(d_st). The Wald
-    statistic Q is then taken as Hotelling's T^2, and (eta - q + 1) / (eta q) Q as F(q, eta - q + 1): the approximate
-    Hotelling test of Pustejovsky & Tipton (2018). With one contrast it is the t test.
-
-    NaN where one client alone identifies a combination of the contrasts, or they are linearly dependent.
-    """
-    q = len(contrasts)
-    mean = contrasts @ record.expected @ contrasts.T
-    model = contrasts @ record.working @ contrasts.T
-    size = np.sqrt(np.diag(model))
-    unit = np.outer(size, size)
-    if np.linalg.eigvalsh((mean - LEAST_SHARE * model) / unit)[0] <= 0.0:
-        return np.nan
-    if q == 1:
-        return float(contrast_df(record, contrasts)[0])
-    if not record.keeps:
-        return record.least_df
-    white = np.linalg.solve(np.linalg.cholesky(mean), contrasts)
-    return q * (q + 1) / float(_products(*_along(record, white), record.members).sum())
-
-
-def _along(record: Clustered, contrasts: Array) -> tuple[Array, Array, Array]:
-    """Return own (m, q, q), and left and right (q, m, P), for contrasts (q, P)."""
-    left, right = (
-        np.ascontiguousarray((part @ contrasts.T).transpose(2, 0, 1)) for part in (record.left, record.right)
-    )
-    return contrasts @ record.own @ contrasts.T, left, right
-
-
-def _products(own: Array, left: Array, right: Array, members: Members) -> Array:
-    """Return <G_ss, G_tt> and tr(G_st G_st), (2, q, q), where G_st is the covariance of contrasts s and t by client.
-
-    Their sum is the variance of the sum over clients of the products of their contributions to s and t.
-    """
-    q = len(left)
-    out = np.empty((2, q, q))
-    for s in range(q):
-        for t in range(s + 1):
-            pairs = (left[s], left[t]), (right[s], right[t]), (left[s], right[t]), (right[s], left[t])
-            ll, rr, lr, rl = members.total(partial(_grams, pairs))
-            low = {
-                (i, j): -np.einsum("mp,mp->m", left[i], right[j]) - np.einsum("mp,mp->m", right[i], left[j])
-                for i, j in ((s, s), (t, t), (s, t))
-            }
-            alone = (
-                (own[:, s, s], own[:, t, t] + low[t, t]),
-                (own[:, t, t], low[s, s]),
-                (own[:, s, t], own[:, s, t] + 2.0 * low[s, t]),
-            )
-            one, other, both = members.total(partial(_grams, alone))
-            out[0, s, t] = one + other + 2.0 * ((ll * rr).sum() + (lr * rl).sum())
-            out[1, s, t] = both + (lr * lr.T).sum() + (rl * rl.T).sum() + 2.0 * (ll * rr.T).sum()
-            out[:, t, s] = out[:, s, t]
-    return out
-
-
-def _grams(pairs: Sequence[tuple[Array, Array]], at: slice) -> Array:
-    """Return the sums of a'b over some clients, for pairs of arrays a, b (m, ...)."""
-    return np.stack([one[at].T @ other[at] for one, other in pairs])

@@ -13,7 +13,7 @@ from adfl_stats._properties import once
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.detection import detection_limits
 from adfl_stats.inference.estimates import Estimates
-from adfl_stats.inference.prediction import NewDesign, NewRows, Prediction, design_for
+from adfl_stats.inference.prediction import NewDesign, NewRows, Prediction, design_for, mean_at
 from adfl_stats.inference.record import FitRecord
 
 if TYPE_CHECKING:
@@ -33,8 +33,11 @@ class CoefficientInference(Estimates):
     def cov_type(self) -> str:
         """The covariance that `bse`, `pvalues`, `conf_int()`, `summary()`, ... use unless another is named.
 
-        "sandwich", or "CR2" where clients differ: by the model of clients, which a method without one consults only
-        where a first look (Cochran's Q, tests by coefficient and by client) says that they might.
+        "CR2" where clients differ: by the model of clients, which a method without one consults only where a first look
+        (Cochran's Q, tests by coefficient and by client) says that they might. With 6 to 49 clients also where they
+        vary more than their rows explain, Cochran's Q above its degrees of freedom, unless the fit was told
+        ``heterogeneity="none"``: a test could miss differences that matter. Otherwise "sandwich", or "HC2" where rows
+        are few.
         """
         return self.record.cov_type
 
@@ -118,9 +121,11 @@ class CoefficientInference(Estimates):
         Returns
         -------
         Series
-            CR1 has M - 1, M counting the clients that carry weight; HC1 has N - P, N counting their rows. CR2 and HC2
+            CR1 has M - 1, M counting the clients that carry weight; HC1 has N - P, N counting their rows. HC2 and CR2
             have Satterthwaite's (Bell & McCaffrey 2002), which are few where few clients or rows determine a
-            coefficient; CR3 and HC3 have the same.
+            coefficient; HC3 and CR3 have the same. With fewer than 50 clients CR2 and CR3 have those at which t has
+            the .95 quantile of the estimate over its standard error under the working model: Satterthwaite's take the
+            two as independent, and are too few where one client has much of the influence.
         """
         return self._series(Inference.of(self.record, cov_type).df(np.eye(len(self.record.names))))
 
@@ -150,6 +155,35 @@ class CoefficientInference(Estimates):
         if contamination is not None:
             reach = reach + self.detection_limit(contamination, power=1.0 - alpha)["bias"]
         return pd.DataFrame({0: self.params - reach, 1: self.params + reach})
+
+    def tidy(self, alpha: float = 0.05, cov_type: str | None = None) -> pd.DataFrame:
+        """Return the coefficients as a table with the columns of R's package broom, for tables of several models.
+
+        Parameters
+        ----------
+        alpha : float
+            One minus the level of the intervals.
+        cov_type : str, optional
+            Of `cov_params`; ``res.cov_type`` if not given.
+
+        Returns
+        -------
+        DataFrame
+            term, estimate, std.error, statistic, p.value, conf.low, conf.high: one row per coefficient.
+        """
+        se, limits = self.standard_errors(cov_type), self.conf_int(alpha, cov_type)
+        statistic = self.params / se
+        p_values = Inference.of(self.record, cov_type).p_values(statistic.to_numpy())
+        columns = {
+            "term": self.record.names,
+            "estimate": self.params.to_numpy(),
+            "std.error": se.to_numpy(),
+            "statistic": statistic.to_numpy(),
+            "p.value": p_values,
+            "conf.low": limits[0].to_numpy(),
+            "conf.high": limits[1].to_numpy(),
+        }
+        return pd.DataFrame(columns)
 
     def detection_limit(self, share: float = 0.2, power: float = 0.8) -> pd.DataFrame:
         """Return which shift of some clients would be found, and the bias that a smaller one could leave.
@@ -247,7 +281,8 @@ class CoefficientInference(Estimates):
         Series or DataFrame
             One mean a row; for the multinomial a column of probabilities per class.
         """
-        return self.get_prediction(X, offset=offset, exposure=exposure).predicted_mean
+        design = self._rows() if X is None else design_for(X, self.record)
+        return mean_at(design, self.record, offset=offset, exposure=exposure)[1]
 
     def get_prediction(
         self,

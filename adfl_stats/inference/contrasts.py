@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike
 from statsmodels.base.model import LikelihoodModelResults
 from statsmodels.stats.contrast import ContrastResults
 
+from adfl_stats._arguments import refuse_other_kinds
 from adfl_stats._types import Array
 from adfl_stats.inference.covariance import Inference
 
@@ -29,6 +31,8 @@ class _View(LikelihoodModelResults):
 
     df_resid = np.inf
     use_t = False
+    # Whether the hypotheses have been understood.
+    read = False
 
     def __init__(self, params: pd.Series, inference: Inference) -> None:
         names = [str(name) for name in params.index]
@@ -42,7 +46,10 @@ class _View(LikelihoodModelResults):
 
     def cov_params(self, r_matrix: Any = None, **_: Any) -> Array:
         """Return the covariance of the contrasts."""
-        self.contrasts = np.atleast_2d(np.asarray(r_matrix, dtype=np.float64))
+        contrasts = np.atleast_2d(np.asarray(r_matrix, dtype=np.float64))
+        if not np.isfinite(contrasts).all():
+            raise ValueError("it has numbers that are not finite")
+        self.contrasts, self.read = contrasts, True
         return self.inference.covariance(self.contrasts)
 
     @property
@@ -57,19 +64,40 @@ class _JointView(_View):
 
     def cov_params(self, r_matrix: Any = None, **_: Any) -> Array:
         """Return the covariance of the contrasts, if they can be tested together."""
-        self.inference.check_joint(np.atleast_2d(np.asarray(r_matrix, dtype=np.float64)))
-        return super().cov_params(r_matrix)
+        covariance = super().cov_params(r_matrix)
+        self.inference.check_joint(self.contrasts)
+        return covariance
 
 
 def t_test(params: pd.Series, inference: Inference, r_matrix: Hypotheses) -> ContrastResults:
     """Test hypotheses one by one: z tests, or t tests each with its own degrees of freedom."""
-    return _View(params, inference).t_test(r_matrix, use_t=inference.use_t)
+    view = _View(params, inference)
+    return _tested(view, r_matrix, lambda: view.t_test(r_matrix, use_t=inference.use_t))
 
 
 def wald_test(params: pd.Series, inference: Inference, r_matrix: Hypotheses) -> ContrastResults:
     """Test hypotheses together: by chi-square, or by F where clients are compared."""
     view = _JointView(params, inference)
-    tested = view.wald_test(r_matrix, use_f=False, scalar=True)
+    tested = _tested(view, r_matrix, lambda: view.wald_test(r_matrix, use_f=False, scalar=True))
     if not inference.use_t:
         return tested
     return ContrastResults(**inference.joint(tested.statistic, view.contrasts))
+
+
+def _tested(view: _View, r_matrix: Hypotheses, test: Callable[[], ContrastResults]) -> ContrastResults:
+    """Return what a test of statsmodels returns; say what is wrong with hypotheses that it cannot read."""
+    for part in r_matrix if isinstance(r_matrix, tuple) else (r_matrix,):
+        if not isinstance(part, str):
+            refuse_other_kinds(part, "r_matrix")
+    try:
+        return test()
+    except Exception as error:
+        if view.read:
+            raise
+        # Before it asks for a covariance, its parser raises what it comes upon, and so does float().
+        names = view.model.exog_names
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(
+            f"r_matrix is {r_matrix!r}, which cannot be read ({reason}); give text such as '{names[0]} = 0', a matrix "
+            f"of contrasts with {len(names)} columns, or a pair of such a matrix and the values to test for"
+        ) from None

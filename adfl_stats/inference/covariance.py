@@ -14,7 +14,8 @@ from adfl_stats._properties import once
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.inference.by_row import ByRow, row_contrast_df
-from adfl_stats.inference.clustered import Clustered, contrast_df, identified, joint_df
+from adfl_stats.inference.client_contrasts import FEW_CLIENTS, contrast_df, identified, joint_df
+from adfl_stats.inference.clustered import Clustered
 from adfl_stats.inference.record import FitRecord
 
 __all__ = ["COV_TYPES", "Inference"]
@@ -177,7 +178,10 @@ class Inference:
         if not len(known):
             return f"{start} There are none: each coefficient is identified by one {unit} alone."
         low, high = f"{known.min():.1f}", f"{known.max():.1f}"
-        how = {"CR1": "clients less 1", "HC1": "rows less coefficients"}.get(self.cov_type, "Satterthwaite's")
+        few = self.by_client and self.fit.clustered.clients < FEW_CLIENTS
+        how = {"CR1": "clients less 1", "HC1": "rows less coefficients"}.get(
+            self.cov_type, "those of few clients" if few else "Satterthwaite's"
+        )
         text = (
             f"{start} {assumed}. Tests and intervals use the t distribution with "
             f"{low if low == high else f'{low} to {high}'} degrees of freedom ({how})."

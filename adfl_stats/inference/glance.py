@@ -16,14 +16,14 @@ from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
 from adfl_stats.inference.client_record import ClientRecord
 from adfl_stats.trust import ClientModel
-from adfl_stats.trust.client_model import client_scores, null_of
 from adfl_stats.trust.mixture import ClientScores
+from adfl_stats.trust.scoring import client_scores, null_of
 from adfl_stats.trust.summaries import Summaries
 
 __all__ = ["alike", "common_model"]
 
 # Level of each of the three tests. Ours: a false alarm costs time only.
-LEVEL = 0.05
+ALPHA = 0.05
 
 
 def common_model(problem: Problem, theta: Array, weights: Array, summaries: Summaries) -> ClientModel | None:
@@ -74,7 +74,7 @@ def alike(model: ClientModel, record: ClientRecord) -> bool:
     clients = record.members.count(model.weights > 0.0)
     least = float(-record.members.transport.largest(-np.append(record.p_values[model.weights > 0.0], 1.0)))
     differ = (record.cochran[2], clients * least, _by_coefficient(model.scores.of(counted)))
-    return min(differ) > LEVEL
+    return min(differ) > ALPHA
 
 
 def _by_coefficient(scores: ClientScores) -> float:

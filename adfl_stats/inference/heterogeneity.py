@@ -41,7 +41,8 @@ class Heterogeneity:
         max(0, (Q - df) / Q): the share of the variation between clients' estimates that sampling does not explain.
     kind : str
         The spread that the fit's weights and standard errors allow for: "none", "common" (one variance in units of a
-        client's standard error), "diagonal", "rank k" (directions in which clients differ), or sums of these.
+        client's standard error), "diagonal", "rank k" (directions in which clients differ), or sums of these; with
+        "heavy tails" the clients' effects follow a t distribution with 5 degrees of freedom.
     spread : DataFrame
         T, the covariance of the clients' parameters under that.
     n_clients : int

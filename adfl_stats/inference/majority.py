@@ -144,9 +144,9 @@ def majority_of(res: Results) -> Majority:
     breakdown = max(int(np.ceil(M / 2)) - int((fit.weights < 0.5).sum()), 0)
     if len(rivals):
         deviances = _client_deviances(problem, np.vstack([theta, rivals])) / dispersion
-        found = [_compared(deviances[:, k] - deviances[:, 0]) for k in range(1, len(rivals) + 1)]
-        best = int(np.argmin([one[0] for one in found]))
-        excess, overlap, breakdown = found[best]
+        compared = [_compared(deviances[:, k] - deviances[:, 0]) for k in range(1, len(rivals) + 1)]
+        best = int(np.argmin([one[0] for one in compared]))
+        excess, overlap, breakdown = compared[best]
         margins, rival = deviances[:, best + 1] - deviances[:, 0], pd.Series(rivals[best], index=res.params.index)
     clients = pd.DataFrame(
         {"weight": fit.weights, "margin": margins, "removals": _removals(own, fit.evidence.shift)},
@@ -164,10 +164,10 @@ def _rivals(problem: Problem, fit: FitRecord, theta: Array, se: Array) -> Array:
         starts.append(theta + fit.clients.shift)
     starts = [one for one in starts if np.isfinite(one).all()]
     sets = TrimmedScores(starts=STARTS, seed=1).concentrate(problem, np.array(starts).reshape(-1, problem.P))
-    found = sets.theta[np.isfinite(sets.misfit)]
-    far = (np.abs(found - theta) / se).max(axis=1) > APART
+    estimates = sets.theta[np.isfinite(sets.misfit)]
+    far = (np.abs(estimates - theta) / se).max(axis=1) > APART
     # The centre of the clients set aside is a rival even where no half goes with it.
-    return np.vstack([found[far], *starts]) if starts else found[far]
+    return np.vstack([estimates[far], *starts]) if starts else estimates[far]
 
 
 def _client_deviances(problem: Problem, thetas: Array) -> Array:
@@ -193,7 +193,7 @@ def _compared(margin: Array) -> tuple[float, float, int]:
     excess = _misfits(np.sort(margin), h)
     changed = np.sort(margin)
     breakdown = 0
-    # Those that change are the ones whose word counts most.
+    # Those that change are clients with the largest margins.
     while breakdown < len(margin) and _misfits(np.sort(changed), h) > 0.0:
         last = int(np.argmax(changed))
         changed[last], breakdown = -changed[last], breakdown + 1

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from scipy import stats
+from scipy.linalg import null_space
 
 from adfl_stats._arguments import listing, one_of
-from adfl_stats._types import Array, Mask
-from adfl_stats.data.batches import batches
+from adfl_stats._types import Array
+from adfl_stats.data.batches import batches, row_blocks
+from adfl_stats.data.client_data import ClientData
 from adfl_stats.errors import ConditionWarning
+from adfl_stats.inference.embedding import check_same_rows, embedding
 from adfl_stats.losses.client_sums import linear_predictor
 from adfl_stats.losses.evaluation import evaluate
 
@@ -28,14 +31,16 @@ SCORE_COVARIANCES = ("sandwich", "nonrobust", "cluster")
 def likelihood_ratio_test(res: Results, restricted: Any) -> tuple[float, float, float]:
     """Return statistic, p-value and degrees of freedom of a restricted fit against this one."""
     small, large = _record_of(restricted, "restricted"), res.record
-    _check_nested(small, large, "restricted", "this fit")
+    if small.family != large.family:
+        raise ValueError(f"the families differ: {small.family.label} and {large.family.label}")
     for fit in (small, large):
         if fit.penalty is not None or not fit.smooth:
             raise ValueError("a likelihood ratio test needs maximum likelihood fits, without a penalty; use wald_test")
-    if not (small.sizes == large.sizes).all() or not (small.trusted == large.trusted).all():
+    _nested(_rows_of(restricted, "restricted"), _rows_of(res, "this fit"), ("restricted", "this fit"))
+    if not (small.trusted == large.trusted).all():
         raise ValueError(
-            "the two fits trust different clients or have other rows, so that their likelihoods are of different data; "
-            "fit the restricted model with ad.DFL(weights=res.client_weights)"
+            "the two fits trust different clients, so that their likelihoods are of different data; fit the restricted "
+            "model with ad.DFL(weights=res.client_weights)"
         )
     if large.glance.differ:
         warnings.warn(
@@ -50,9 +55,9 @@ def likelihood_ratio_test(res: Results, restricted: Any) -> tuple[float, float, 
 
 def score_test(res: Results, larger: Any, cov_type: str | None) -> tuple[float, float, float]:
     """Return statistic, p-value and degrees of freedom of the further columns of a larger model, at this fit."""
-    fit, data = res.record, getattr(larger, "data", None)
-    if data is None or not hasattr(larger, "family") or not hasattr(larger, "fit"):
+    if not all(hasattr(type(larger), part) for part in ("fit", "from_formula")) or isinstance(larger, type):
         raise TypeError(f"larger is a {type(larger).__name__}; pass a DecentralizedGLM with further columns")
+    fit, data = res.record, larger.data
     kind = one_of(cov_type, "cov_type", SCORE_COVARIANCES) if cov_type is not None else None
     if kind is None:
         kind = "cluster" if fit.cov_type.startswith("CR") else "sandwich"
@@ -60,34 +65,61 @@ def score_test(res: Results, larger: Any, cov_type: str | None) -> tuple[float, 
         raise ValueError("a score test needs an estimate that solves the estimating equation, without a penalty")
     if larger.family != fit.family:
         raise ValueError(f"larger has the family {larger.family.label!r} and this fit {fit.family.label!r}")
-    if list(data.labels) != list(fit.labels) or not (data.sizes == fit.sizes).all():
-        raise ValueError("larger has other clients or rows than this fit; build it from the same frame")
-    q, columns = fit.family.outputs, list(data.names)
-    absent = [name for name in fit.columns if name not in columns]
-    if absent or len(columns) == len(fit.columns):
-        raise ValueError(
-            f"larger has the columns {listing(columns)}; those of this fit are wanted, and more: {listing(fit.columns)}"
-        )
-    place = np.array([columns.index(name) for name in fit.columns])
-    theta = np.zeros((q, len(columns)))
-    theta[:, place] = res.params.to_numpy().reshape(q, -1)
-    inside = np.zeros((q, len(columns)), dtype=bool)
-    inside[:, place] = True
+    B = _nested(_rows_of(res, "this fit"), data, ("this fit", "larger"))
+    q = fit.family.outputs
+    theta = res.params.to_numpy().reshape(q, -1) @ B.T
     point = evaluate(data, larger.family, theta.ravel(), fit.total_weights)
-    return _efficient_score(point.evaluation, fit.total_weights, inside.ravel(), kind, res.scale)
+    return _efficient_score(point.evaluation, fit.total_weights, _directions(B, data, q), kind, res.scale)
 
 
-def _efficient_score(found: Any, totals: Array, inside: Mask, kind: str, scale: float) -> tuple[float, float, float]:
-    """Return the score statistic of the coefficients that are not `inside`, given those that are."""
-    H = found.hessian
-    project = -H[np.ix_(~inside, inside)] @ np.linalg.inv(H[np.ix_(inside, inside)])
-    scores = found.gradients * (totals / len(totals))[:, None]
-    C = np.zeros((int((~inside).sum()), len(inside)))
-    C[:, inside], C[:, ~inside] = project, np.eye(len(C))
+def _nested(small: ClientData, large: ClientData, names: tuple[str, str]) -> Array:
+    """Return B with X_small = X_large B; ValueError where one model is not inside the other."""
+    check_same_rows(small, large, names)
+    if len(small.names) >= len(large.names):
+        raise ValueError(
+            f"{names[0]} has the columns {listing(small.names)}, {names[1]} {listing(large.names)}; the second must "
+            "have more of them"
+        )
+    return embedding(small, large, names)
+
+
+def _rows_of(res: Any, name: str) -> ClientData:
+    """Return the rows of a fit; ValueError where it no longer holds them."""
+    data = res.data if res.data is not None else getattr(res.model, "data", None)
+    if data is None:
+        raise ValueError(
+            f"whether one model is inside the other is seen from the rows, and {name} no longer holds them; fit it "
+            "with keep_data=True"
+        )
+    return data
+
+
+def _directions(B: Array, data: ClientData, outputs: int) -> tuple[Array, Array]:
+    """Return the coefficients' directions inside the small model and those that it lacks, (P, P_small), (P, df).
+
+    The second may be any that complete the first: the statistic does not depend on which. They are orthogonal to it in
+    units in which the columns are alike.
+    """
+    squares = np.zeros(len(B))
+    for rows in row_blocks(data):
+        squares += np.square(data.X[rows]).sum(axis=0)
+    size = np.sqrt(squares)
+    lacking = null_space((size[:, None] * B).T) / size[:, None]
+    each: Array = np.eye(outputs)
+    return np.asarray(np.kron(each, B), dtype=np.float64), np.asarray(np.kron(each, lacking), dtype=np.float64)
+
+
+def _efficient_score(
+    at: Any, totals: Array, directions: tuple[Array, Array], kind: str, scale: float
+) -> tuple[float, float, float]:
+    """Return the score statistic of the directions that the small model lacks, given those that it has."""
+    (inside, lacking), H = directions, at.hessian
+    C = lacking.T - lacking.T @ H @ inside @ np.linalg.solve(inside.T @ H @ inside, inside.T)
+    scores = at.gradients * (totals / len(totals))[:, None]
     if kind == "nonrobust":
-        variance = C @ (scale * found.model_meat) @ C.T
+        variance = C @ (scale * at.model_meat) @ C.T
     elif kind == "sandwich":
-        variance = C @ found.meat @ C.T
+        variance = C @ at.meat @ C.T
     else:
         by_client = scores @ C.T
         variance = by_client.T @ by_client
@@ -127,15 +159,3 @@ def _record_of(res: Any, name: str) -> FitRecord:
     if fit is None or not hasattr(fit, "family"):
         raise TypeError(f"{name} is a {type(res).__name__}; pass the results of a fit")
     return fit
-
-
-def _check_nested(small: FitRecord, large: FitRecord, *names: str) -> None:
-    """Raise ValueError where one fit's columns are not among another's."""
-    if small.family != large.family:
-        raise ValueError(f"the families differ: {small.family.label} and {large.family.label}")
-    absent = [name for name in small.columns if name not in large.columns]
-    if absent or len(small.columns) >= len(large.columns):
-        raise ValueError(
-            f"{names[0]} has the columns {listing(small.columns)}, {names[1]} {listing(large.columns)}; the first must "
-            "be some of the second"
-        )

@@ -12,7 +12,7 @@ from formulaic.errors import DataMismatchWarning
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from adfl_stats._arguments import finite_float64, in_interval, listing
+from adfl_stats._arguments import finite_float64, float64_array, in_interval, listing
 from adfl_stats._frames import foreign_frame, is_foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array, FrameLike
 from adfl_stats.data.columns import linear_shift
@@ -20,7 +20,7 @@ from adfl_stats.data.formula import formula_offset
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.record import FitRecord
 
-__all__ = ["NewRows", "Prediction", "design_for"]
+__all__ = ["NewRows", "Prediction", "design_for", "mean_at"]
 
 # A frame with the formula's variables or the model's columns, one row of it, or a design matrix.
 NewRows: TypeAlias = FrameLike | pd.Series | ArrayLike
@@ -34,6 +34,23 @@ class NewDesign(NamedTuple):
     index: pd.Index
 
 
+def mean_at(
+    design: NewDesign, fit: FitRecord, *, offset: ArrayLike | None, exposure: ArrayLike | None
+) -> tuple[Array, pd.Series | pd.DataFrame]:
+    """Return the linear predictor and the mean response, for the multinomial a column per class; no standard errors."""
+    X, index = design.X, design.index
+    eta = X @ fit.params.reshape(fit.family.outputs, -1).T
+    shift = linear_shift(offset, exposure, len(X))
+    for part in (shift, design.shift):
+        if part is not None:
+            eta += part[:, None]
+    if fit.family.name == "multinomial":
+        levels = pd.Index(fit.classes or range(fit.family.outputs + 1), name=fit.y_name)
+        return eta, pd.DataFrame(fit.family.mean(eta), index=index, columns=levels)
+    eta = eta[:, 0]
+    return eta, pd.Series(fit.family.mean(eta), index=index, name="mean")
+
+
 def design_for(X: NewRows, fit: FitRecord) -> NewDesign:
     """Return the design at new rows."""
     if is_foreign_frame(X):
@@ -43,9 +60,10 @@ def design_for(X: NewRows, fit: FitRecord) -> NewDesign:
         X = X.to_frame().T
     if isinstance(X, pd.DataFrame):
         return _design_of_frame(X, fit)
-    if np.ndim(X) not in (1, 2):
+    rows = float64_array(X, "X")
+    if rows.ndim not in (1, 2):
         raise ValueError(f"X must be a row or rows of numbers, got {X!r}")
-    design = np.atleast_2d(finite_float64(X, "X", np.ndim(X)))
+    design = np.atleast_2d(finite_float64(rows, "X", rows.ndim))
     if design.shape[1] != len(fit.columns):
         raise ValueError(f"X has shape {design.shape}; {len(fit.columns)} columns are wanted")
     return NewDesign(design, None, pd.RangeIndex(len(design)))
@@ -60,7 +78,8 @@ def _design_of_frame(X: pd.DataFrame, fit: FitRecord) -> NewDesign:
         why = f"the file did not keep its formula ({lost})" if lost else "the model was not built from a formula"
         raise ValueError(f"X lacks the columns {listing(absent)}; {why}, so give its own columns")
     covariates, kept = fit.formula.covariates, fit.formula.names
-    needed = sorted((covariates & fit.formula.variables) - set(X.columns) - set(kept))
+    columns = fit.formula.variables | (fit.formula.hiding & set(fit.spec.required_variables))
+    needed = sorted((covariates & columns) - set(X.columns) - set(kept))
     if needed:
         raise ValueError(f"X lacks the formula's variables {listing(needed)}; its columns are {listing(X.columns)}")
     unknown = sorted(covariates & fit.formula.functions - set(X.columns) - set(kept))
@@ -74,11 +93,11 @@ def _design_of_frame(X: pd.DataFrame, fit: FitRecord) -> NewDesign:
         with warnings.catch_warnings():
             # The formula would give an unknown level the columns of the reference level.
             warnings.simplefilter("error", DataMismatchWarning)
-            found = fit.spec.get_model_matrix(rows, context=dict(kept), na_action="raise")
+            matrix = fit.spec.get_model_matrix(rows, context=dict(kept), na_action="raise")
     except DataMismatchWarning as warning:
         levels = str(warning).partition("{")[2].partition("}")[0]
         raise ValueError(f"X has levels of a factor that the data of the fit did not have: {levels}") from None
-    return NewDesign(finite_float64(found, "X", 2), formula_offset(fit.formula, rows), X.index)
+    return NewDesign(finite_float64(matrix, "X", 2), formula_offset(fit.formula, rows), X.index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,39 +160,23 @@ class Prediction:
         Prediction
             The predictions.
         """
-        fit, X, index = inference.fit, design.X, design.index
-        params = fit.params
-        eta = X @ params.reshape(fit.family.outputs, -1).T
-        shift = linear_shift(offset, exposure, len(X))
-        for part in (shift, design.shift):
-            if part is not None:
-                eta += part[:, None]
-        if fit.family.name == "multinomial":
-            return cls._of_classes(X, eta, index, inference)
-        eta = eta[:, 0]
+        fit, X = inference.fit, design.X
+        eta, mean = mean_at(design, fit, offset=offset, exposure=exposure)
+        if isinstance(mean, pd.DataFrame):
+            return cls._of_classes(X, eta, mean, inference)
         se, df = inference.standard_errors(X), inference.df(X)
-        mean = fit.family.mean(eta)
-        se_mean = pd.Series(se * np.abs(fit.family.mean_slope(eta)), index=index)
-        return cls(pd.Series(mean, index=index, name="mean"), se_mean, eta, se, df, fit)
+        se_mean = pd.Series(se * np.abs(fit.family.mean_slope(eta)), index=design.index)
+        return cls(mean, se_mean, eta, se, df, fit)
 
     @classmethod
-    def _of_classes(cls, X: Array, eta: Array, index: pd.Index, inference: Inference) -> Prediction:
-        fit = inference.fit
-        probability = fit.family.mean(eta)
+    def _of_classes(cls, X: Array, eta: Array, mean: pd.DataFrame, inference: Inference) -> Prediction:
+        fit, probability = inference.fit, mean.to_numpy()
         q = fit.family.outputs
         # d p_k / d eta_j = p_k (1{k = j} - p_j), and eta_j is linear in the j-th block of parameters.
         slopes = probability[:, :, None] * (np.eye(q + 1)[None, :, 1:] - probability[:, None, 1:])
         full = (slopes[:, :, :, None] * X[:, None, None, :]).reshape(len(X) * (q + 1), -1)
         se, df = (part(full).reshape(len(X), q + 1) for part in (inference.standard_errors, inference.df))
-        levels = pd.Index(fit.classes or range(q + 1), name=fit.y_name)
-        return cls(
-            pd.DataFrame(probability, index=index, columns=levels),
-            pd.DataFrame(se, index=index, columns=levels),
-            eta,
-            se,
-            df,
-            fit,
-        )
+        return cls(mean, pd.DataFrame(se, index=mean.index, columns=mean.columns), eta, se, df, fit)
 
     def summary_frame(self, alpha: float = 0.05) -> pd.DataFrame:
         """Return means, standard errors and intervals, as in statsmodels.

@@ -112,7 +112,8 @@ class Reanalysis(CoefficientInference):
         Parameters
         ----------
         restricted : Results
-            A fit of the same rows with fewer columns.
+            A fit of the same rows whose columns are combinations of this fit's: fewer of them, whatever their names
+            or units. Both fits have to hold their rows (``fit(keep_data=True)``).
 
         Returns
         -------
@@ -142,7 +143,8 @@ class Reanalysis(CoefficientInference):
         Parameters
         ----------
         larger : DecentralizedGLM
-            A model of the same rows with the columns of this one, and more.
+            A model of the same rows with more columns, of which those of this fit are combinations, whatever their
+            names or units. This fit has to hold its rows (``fit(keep_data=True)``).
         cov_type : {"sandwich", "nonrobust", "cluster"}, optional
             Variance of the score: from the rows, from the model, or from the clients; if not given, from the clients
             where ``res.cov_type`` is by client, else from the rows.

@@ -19,6 +19,7 @@ from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.inference.at_estimate import AtEstimate
 from adfl_stats.inference.by_row import ByRow
+from adfl_stats.inference.client_contrasts import FEW_CLIENTS, identified
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord
 from adfl_stats.inference.clustered import Clustered
 from adfl_stats.inference.evidence import Evidence
@@ -34,10 +35,14 @@ from adfl_stats.trust.weights import trusted_by
 __all__ = ["FitRecord", "Recipe", "RunRecord", "Start", "fit_record", "run_parts"]
 
 
-# Rows of trusted clients, and rows per coefficient, below which standard errors allow for leverage (HC2 with t). The
-# first is of Long & Ervin (2000), who find HC0 too small up to 250 rows; the second is ours: with fewer, nominal 95 %
-# intervals by HC0 and z lose more than .005 of their coverage with normal covariates, see benchmarks/coverage.py.
+# Rows of trusted clients, and residuals per coefficient (a row of the multinomial family has one a class), below which
+# standard errors allow for leverage (HC2 with t). The first is of Long & Ervin (2000), who find HC0 too small up to 250
+# rows; the second is ours: with fewer, nominal 95 % intervals by HC0 and z lose more than .005 of their coverage with
+# normal covariates, see benchmarks/coverage.py. Its inverse is the mean leverage.
 FEW_ROWS, FEW_PER_COEFFICIENT = 250, 50
+# With fewer clients than this, their differences say too little about a variance to be used unless they are plain.
+# Ours: t with 4 degrees of freedom has intervals 1.4 times as long as the normal distribution.
+LEAST_CLIENTS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,17 +198,31 @@ class FitRecord(RunRecord):
 
     @property
     def cov_type(self) -> str:
-        """The covariance of tests and intervals: as chosen; by client where clients differ (see `glance`).
+        """The covariance of tests and intervals: as chosen; by client where clients differ, or may well (see `glance`).
 
         Otherwise by row, with leverages where rows are few.
         """
         if self.chosen_cov_type is not None:
             return self.chosen_cov_type
-        if self.smooth and self.glance.differ and self.clustered.clients > 1:
+        if self.smooth and ((self.glance.differ and self.clustered.clients > 1) or self._may_differ):
             return "CR2"
         rows = int(self.glance.members.sum(self.sizes[self.trusted]))
-        few = rows < max(FEW_ROWS, FEW_PER_COEFFICIENT * len(self.names))
+        few = rows < FEW_ROWS or rows * self.family.outputs < FEW_PER_COEFFICIENT * len(self.names)
         return "HC2" if self.smooth and few else "sandwich"
+
+    @property
+    def _may_differ(self) -> bool:
+        """Whether clients are few and vary more than their rows explain: Cochran's Q is above its degrees of freedom.
+
+        A test has little power then, and intervals that take clients as alike unless it rejects cover too rarely.
+        """
+        P, few = len(self.names), self.members.count(self.trusted) < FEW_CLIENTS
+        if not few or (self.recipe is not None and self.recipe.heterogeneity == "none"):
+            return False
+        statistic, df, _ = self.glance.cochran
+        if not statistic > df or self.clustered.clients < max(LEAST_CLIENTS, P + 1):
+            return False
+        return bool(identified(self.clustered.working, self.clustered.expected, np.eye(P)).all())
 
     @once
     def sandwich(self) -> Array:

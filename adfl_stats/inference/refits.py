@@ -71,7 +71,7 @@ class Refits:
 
     @classmethod
     def of(cls, res: Results, what: str) -> Refits:
-        """Return what a fit needs to be made again; ValueError where its results have let go of the model."""
+        """Return what a fit needs to be made again; ValueError where its results no longer hold the model."""
         model, recipe = model_of(res, what)
         method, aside = recipe.method, res.record.set_aside
         if not method.models_clients and method.known_weights(model.data.labels) is None:
@@ -116,9 +116,9 @@ class Refits:
         totals = np.stack([v for _, v in steps], axis=1)
         starts = np.stack([self.params if one is None else one.model.theta for one in models])
         starts = np.where(np.isfinite(starts), starts, self.params)
-        found = weighted_solutions(problem, totals, starts)
-        known = found.reached & (found.ranks == problem.P)
-        theta = np.where(known[:, None], found.theta, np.nan)
+        solutions = weighted_solutions(problem, totals, starts)
+        known = solutions.reached & (solutions.ranks == problem.P)
+        theta = np.where(known[:, None], solutions.theta, np.nan)
         out = []
         for counts, model, point, (weights, total) in zip(draws, models, theta, steps, strict=True):
             spread, phi = None, 1.0
@@ -171,7 +171,7 @@ class Refits:
 
 
 def model_of(res: Results, what: str) -> tuple[Any, Recipe]:
-    """Return model and recipe of results; ValueError where they have let go of them."""
+    """Return model and recipe of results; ValueError where they no longer hold them."""
     model, recipe = res.model, res.record.recipe
     if isinstance(model, ModelNames) or recipe is None:
         raise ValueError(

@@ -53,7 +53,7 @@ class Results(FittedRows, Reanalysis):
     >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
     >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
     >>> bool(res.conf_int()[0].le(res.params).all()), res.cov_type
-    (True, 'sandwich')
+    (True, 'CR2')
     >>> int((res.client_weights < 0.1).sum()), sim.abnormal.sum().item()
     (4, 4)
     >>> bool(res.t_test("x1 = x2").pvalue < 0.05)

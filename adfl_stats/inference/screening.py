@@ -35,7 +35,7 @@ __all__ = ["METHODS", "Screening", "screen", "screen_fit", "verdicts"]
 
 METHODS = ("score", "mirror")
 # The default false discovery rate. Ours: the level that `benchmarks/real_clients.py` checks.
-LEVEL = 0.1
+FDR = 0.1
 # A printed table has the flagged clients and the next few, up to so many rows.
 NEXT_SHOWN, MOST_SHOWN = 5, 60
 
@@ -156,7 +156,7 @@ class Screening:
         return notes
 
 
-def screen(res: Results, q: float = LEVEL, *, method: str = "score") -> Screening:
+def screen(res: Results, q: float = FDR, *, method: str = "score") -> Screening:
     """Flag abnormal clients of a fit, with at most a share `q` of false flags on average.
 
     Parameters
@@ -193,7 +193,12 @@ def screen(res: Results, q: float = LEVEL, *, method: str = "score") -> Screenin
     return screen_fit(fit, q, method)
 
 
-def screen_fit(fit: FitRecord, q: float = LEVEL, method: str = "score") -> Screening:
+def adjusted_p_values(clients: ClientRecord) -> Array:
+    """Return the p-values of our clients, adjusted for false discoveries among all (Benjamini & Hochberg 1995)."""
+    return np.asarray(clients.members.ours(stats.false_discovery_control(clients.members.gather(clients.p_values))))
+
+
+def screen_fit(fit: FitRecord, q: float = FDR, method: str = "score") -> Screening:
     """Screen the clients of a `FitRecord`; see `screen`."""
     q = in_interval(q, "q", 0.0, 1.0, open_low=True, open_high=True)
     one_of(method, "method", METHODS)
@@ -205,7 +210,7 @@ def screen_fit(fit: FitRecord, q: float = LEVEL, method: str = "score") -> Scree
         )
     mirror = evidence.mirror / max(clients.dispersion, np.finfo(float).tiny) - evidence.mirror_mean
     # Both rules order all clients; the table has a row for each of ours.
-    adjusted = members.ours(stats.false_discovery_control(members.gather(clients.p_values)))
+    adjusted = adjusted_p_values(clients)
     flagged = adjusted <= q if method == "score" else mirror >= _mirror_limit(members.gather(mirror), q)
     se = np.sqrt(np.diag(fit.sandwich))
     # Data without noise have standard errors of zero, and shifts that are rounding.

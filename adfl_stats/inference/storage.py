@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._archives import read_arrays, write_arrays
+from adfl_stats._files import refuse_absent
 from adfl_stats.data.formula_state import formula_of, words_of
 from adfl_stats.engine.numerical_error import NumericalError
 from adfl_stats.errors import StorageError
@@ -44,7 +45,7 @@ _RUN_WORDS = (
     "method", "weighted", "details", "tolerance", "solver", "step", "rounds", "rounds_needed", "total_rounds", "smooth",
     "names", "client_name", "weighting",
 )  # fmt: skip
-_WORDS = ("columns", "classes", "y_name", "n_dropped", "chosen_cov_type")
+_WORDS = ("columns", "classes", "y_name", "n_dropped")
 # Axes of the arrays: clients (M), parameters (P), components of the model of clients (3), and any number (n); with
 # an exclamation mark all numbers must be finite.
 _AXES = {
@@ -110,6 +111,8 @@ def _add_fit(fit: FitRecord, arrays: dict[str, Any], words: dict[str, Any]) -> N
     arrays |= {f"clients.{name}": value for name, value in fit.clients.arrays().items()}
     arrays |= {} if glance is None else {f"glance.{name}": value for name, value in glance.arrays().items()}
     words |= {name: getattr(fit, name) for name in _WORDS} | {
+        # A file does not keep how the fit was made, on which the choice depends.
+        "chosen_cov_type": fit.cov_type,
         "family": {part.name: getattr(fit.family, part.name) for part in fields(Family)},
         "clients": fit.clients.words(),
         "glance": None if glance is None else glance.words(),
@@ -159,6 +162,7 @@ def load(path: str | PathLike[str]) -> Results | ObjectiveResults:
     """
     path = Path(path)
     path = path if path.suffix == ".npz" or path.exists() else path.with_name(path.name + ".npz")
+    refuse_absent(path, "path")
     try:
         return _restored(read_arrays(path))
     except StorageError as error:
@@ -231,6 +235,7 @@ def _loaded_fit(run: dict[str, Any], arrays: dict[str, Any], words: dict[str, An
     return FitRecord(
         **run,
         **{name: _part(words, name) for name in _WORDS if name != "classes"},
+        chosen_cov_type=_part(words, "chosen_cov_type"),
         classes=None if words["classes"] is None else tuple(words["classes"]),
         sizes=_part(arrays, "sizes"),
         metric=arrays.get("metric"),

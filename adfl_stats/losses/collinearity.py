@@ -26,7 +26,7 @@ CLEAR = 1e-10
 DEPENDENT = 1e-12
 # Estimates and variances come from matrices with the squared condition number: from the first on standard errors have
 # four to five correct digits, beyond the second fewer than three. Ours, measured beside statsmodels on centred columns.
-DOUBTFUL, HOPELESS = 1e5, 2e6
+ILL_CONDITIONED, SINGULAR = 1e5, 2e6
 
 
 def check_design(data: ClientData, gram: Array, vast: Mask, *, penalised: bool = False) -> None:
@@ -69,12 +69,12 @@ def check_design(data: ClientData, gram: Array, vast: Mask, *, penalised: bool =
         )
     condition = float(np.linalg.cond(triangle))
     near = f"the column {data.names[pivots[-1]]!r} of X is nearly a linear combination of the others: the condition"
-    if condition > HOPELESS:
+    if condition > SINGULAR:
         raise ValueError(
-            f"{near} number of the scaled columns is {condition:.2g}, and beyond {HOPELESS:.2g} standard errors "
+            f"{near} number of the scaled columns is {condition:.2g}, and beyond {SINGULAR:.2g} standard errors "
             "have hardly a correct digit. Subtract a constant from covariates with a large mean, or leave it out"
         )
-    if condition > DOUBTFUL:
+    if condition > ILL_CONDITIONED:
         warnings.warn(
             f"{near} number of the scaled columns is {condition:.2g}. Estimates lose digits; subtract a constant from "
             "covariates with a large mean, or leave the column out",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array, Mask
@@ -123,7 +124,7 @@ def survey(data: ClientData) -> Survey:
 
 
 def warn_of_clients(data: ClientData, family: Family, extremes: Extremes) -> None:
-    """Warn of clients whose own loss has no unique minimum, so that Condition 3 fails on them."""
+    """Warn of clients whose own loss has no unique minimum, so that their rows cannot show Condition 3."""
     short = data.sizes < data.X.shape[1]
     if short.any():
         _warn(
@@ -144,8 +145,8 @@ def warn_of_clients(data: ClientData, family: Family, extremes: Extremes) -> Non
 
 def _warn(what: str, clients: Sequence[Any], meaning: str) -> None:
     warnings.warn(
-        f"{len(clients)} client(s) have {what}: {listing(clients)}. Condition 3 (local strong convexity) fails there: "
-        f"{meaning}",
+        f"{len(clients)} client(s) have {what}: {listing(clients)}. Their rows cannot show Condition 3 (local strong "
+        f"convexity, of expectations): {meaning}",
         ConditionWarning,
         stacklevel=4,
     )
@@ -226,14 +227,17 @@ def separated_clients(data: ClientData, among: Mask) -> list[Any]:
 
 
 def _separated(batch: Batch, X: Array, y: Array) -> Mask:
-    """Return which clients of a batch are separated, by ten Newton steps of each on its own rows X and y."""
+    """Return which clients of a batch are separated, by ten Newton steps of each on its own rows X and y.
+
+    A certificate is looked for, not a solution: where there is one the estimate is infinite.
+    """
     eye, sign = np.eye(X.shape[1]), 2.0 * y - 1.0
     separated = np.zeros(len(batch.sizes), dtype=bool)
     theta, eta = np.zeros((len(batch.sizes), X.shape[1])), np.zeros(len(y))
     # A small ridge keeps the system regular where the means are 0 and 1 to rounding.
     ridge = 1e-8 * batch.sums(np.einsum("ij,ij->i", X, X)) / X.shape[1] + 1e-300
     for _ in range(10):
-        mean = 1.0 / (1.0 + np.exp(-np.clip(eta, -30.0, 30.0)))
+        mean = special.expit(np.clip(eta, -30.0, 30.0))
         curvature = batch.cross(X * (mean * (1.0 - mean))[:, None], X) + ridge[:, None, None] * eye
         theta += np.linalg.solve(curvature, batch.sums(X * (y - mean)[:, None])[:, :, None])[:, :, 0]
         eta = np.einsum("ij,ij->i", X, batch.spread(theta))

@@ -174,7 +174,7 @@ class Logit(Link):
 
     def inverse(self, eta: Array) -> Array:
         """Return the mean at eta."""
-        return 1.0 / (1.0 + np.exp(-np.clip(eta, LOWEST, HIGHEST)))
+        return np.asarray(special.expit(np.clip(eta, LOWEST, HIGHEST)))
 
     def slope(self, eta: Array) -> Array:
         """Return the derivative of the mean in eta."""

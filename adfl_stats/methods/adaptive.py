@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -47,6 +47,8 @@ CLOSE, CLEAR = 1.1, 3.0
 # Shares above which a warning is issued: of clients without weight (ours: within 1.2 binomial standard deviations of
 # one half at 100 clients), of rows, and of the information about a coefficient (ours: a tenth and a half).
 NEARLY_HALF, MOST_ROWS, MOST_LOST = 0.44, 0.1, 0.5
+# Less of it is worth a warning too where few rows hold it (ours): a quarter, and three times the share of the rows.
+MUCH_LOST, DISPROPORTION = 0.25, 3.0
 # A difference between two models of clients, in twice the log-likelihood, that is not decisive (ours: about the 95 %
 # point of chi-square with 1 degree of freedom, 3.84); a p-value of Cochran's Q that is (ours: one false warning in
 # 10,000 fits).
@@ -128,7 +130,9 @@ class ADFL(Method):
             if self.lam != "cv":
                 raise ValueError(f"lam is {self.lam!r}; give a number, several to choose from, 'cv' or None")
         elif self.lam is not None:
-            values = [self.lam] if np.ndim(self.lam) == 0 else list(self.lam)  # type: ignore[arg-type]
+            # A list whose entries have different lengths has no ndim.
+            many = isinstance(self.lam, Iterable) and getattr(self.lam, "ndim", 1) > 0
+            values = list(self.lam) if many else [self.lam]  # type: ignore[arg-type]
             if not values:
                 raise ValueError("lam is empty; give a number, several to choose from, 'cv' or None")
             for value in values:
@@ -303,7 +307,7 @@ def _client_model(
 
 
 def _penalised(problem: Problem, theta: Array, totals: Array) -> Array:
-    """Return where the last run begins: at theta (P,), which knows no penalty, or at the penalised estimate.
+    """Return where the last run begins: at the unpenalised estimate theta (P,), or at the penalised one.
 
     Where covariates separate the responses, theta is at infinity, from where no Newton step leads back.
     """
@@ -335,11 +339,15 @@ def _warn_of_selection(problem: Problem, clients: ClientModel, weights: Array, h
             f"models differ by {clients.lead:.1f} in twice the log-likelihood, and {count} were set aside. Compare "
             "heterogeneity='none' and 'estimate'"
         )
-    lost = clients.information_lost(aside) > MOST_LOST
+    held = clients.information_lost(aside)
+    lost = (held > MOST_LOST) | (held > max(MUCH_LOST, DISPROPORTION * share))
     if lost.any():
+        much = (
+            "most" if (held[lost] > MOST_LOST).all() else f"{held[lost].min():.0%}{' or more' * bool(lost.sum() > 1)}"
+        )
         names = listing(np.asarray(problem.names)[lost])
         said["coefficients"] = (
-            f"the clients that were set aside hold most of the information about {names}; its estimate depends on "
+            f"the clients that were set aside hold {much} of the information about {names}; its estimate depends on "
             "the others. ADFL(protect=[...]) keeps clients that you name"
         )
     if not clients.settled:

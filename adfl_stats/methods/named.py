@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from adfl_stats._arguments import one_of
@@ -61,6 +61,9 @@ def named_method(name: str, options: Mapping[str, Any] | None = None, what: str 
     allowed = [part.name for part in fields(kind)]  # type: ignore[arg-type]
     for option in given:
         one_of(option, f"option of {what} {kind.__name__}", allowed)
+    for part in fields(kind):  # type: ignore[arg-type]
+        if part.default is part.default_factory is MISSING and part.name not in given:
+            raise ValueError(f"{what} {kind.__name__} needs the option {part.name!r}; give it, as in {part.name}=...")
     if isinstance(given.get("init"), (str, Mapping)):
         given["init"] = _start(given["init"], what)
     return kind(**given)

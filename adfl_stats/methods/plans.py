@@ -6,7 +6,7 @@ import numpy as np
 
 from adfl_stats._arguments import in_interval, one_of, whole_number
 from adfl_stats.engine.attacks import Attack
-from adfl_stats.engine.rounds import MAX_ROUNDS, Plan
+from adfl_stats.engine.rounds import MAX_ROUNDS, MOST_ROUNDS, Plan
 from adfl_stats.methods._base import Method
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
@@ -56,9 +56,9 @@ def plan_of(
     automatic = isinstance(step, str) and step == "auto"
     return Plan(
         step=None if automatic else in_interval(step, "step", 0.0, np.inf, open_low=True),
-        rounds=None if rounds is None else whole_number(rounds, "rounds", 1),
+        rounds=None if rounds is None else whole_number(rounds, "rounds", 1, MOST_ROUNDS),
         tolerance=in_interval(tolerance, "tolerance", 0.0, np.inf, open_low=True),
-        max_rounds=MAX_ROUNDS if max_rounds is None else whole_number(max_rounds, "max_rounds", 1),
+        max_rounds=MAX_ROUNDS if max_rounds is None else whole_number(max_rounds, "max_rounds", 1, MOST_ROUNDS),
         progress=progress,
         solver="rounds" if solver == "auto" and in_rounds else solver,
         heterogeneity=heterogeneity,

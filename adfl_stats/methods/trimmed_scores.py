@@ -83,7 +83,7 @@ class TrimmedScores(Method):
     def __post_init__(self) -> None:
         whole_number(self.starts, "starts", 1)
         whole_number(self.handful, "handful", 1)
-        whole_number(self.seed, "seed", 0)
+        whole_number(self.seed, "seed", 0, None)
 
     @property
     def name(self) -> str:

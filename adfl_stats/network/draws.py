@@ -18,7 +18,17 @@ Edges = tuple[Ints, Ints]
 
 MOST_DRAWS = 1000
 # With more isolated clients than this expected, 1000 draws succeed with probability below 1000 e^-10 = 0.05.
-HOPELESS = 10.0
+MOST_ISOLATED = 10.0
+
+
+# SciPy counts entries in 32 bits below this, and beyond it a network takes tens of gigabytes.
+MOST_EDGES = 2**31
+
+
+def refuse_vast(edges: float, arguments: str) -> None:
+    """Raise ValueError, with the arguments to lower, where a network has more edges than there is room for."""
+    if edges > MOST_EDGES:
+        raise ValueError(f"{arguments}: that makes about {edges:.2g} edges, more than 2**31; lower them")
 
 
 def both_ways(one: Ints, other: Ints) -> Edges:
@@ -30,7 +40,7 @@ def generator(seed: Seed) -> np.random.Generator:
     """Return the source of randomness that a seed stands for."""
     if seed is None or isinstance(seed, np.random.Generator):
         return np.random.default_rng(seed)
-    return np.random.default_rng(whole_number(seed, "seed", 0))
+    return np.random.default_rng(whole_number(seed, "seed", 0, None))
 
 
 def plain_seed(seed: Seed) -> int:
@@ -40,7 +50,7 @@ def plain_seed(seed: Seed) -> int:
 
 def redrawn(M: int, draw: Callable[[], Edges], expected: float, trouble: str, advice: str) -> Edges:
     """Draw until every client has an in-neighbour; refuse at once where too many isolated ones are expected."""
-    if expected > HOPELESS:
+    if expected > MOST_ISOLATED:
         raise ValueError(f"{trouble}: about {expected:.3g} clients would be isolated in each draw; {advice}")
     for _ in range(MOST_DRAWS):
         edges = draw()

@@ -140,7 +140,7 @@ def dropout(network: Network, probability: float, seed: int = 0, every: int = 1)
     return Dropout(
         network,
         in_interval(probability, "probability", 0.0, 1.0, open_high=True),
-        whole_number(seed, "seed", 0),
+        whole_number(seed, "seed", 0, None),
         whole_number(every, "every", 1),
     )
 

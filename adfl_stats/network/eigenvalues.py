@@ -130,11 +130,11 @@ def _ritz(alphas: Array, betas: Array, beta: float, ends: str, tol: float) -> _R
     values, residuals, errors = [], [], []
     right = 0.0
     for span, outermost in ranges:
-        found, vectors = dense.eigh_tridiagonal(alphas, betas, select="i", select_range=span)
+        outer, vectors = dense.eigh_tridiagonal(alphas, betas, select="i", select_range=span)
         residual = beta * abs(float(vectors[-1, outermost]))
-        gap = float(found[-1] - found[0])
-        values.append(abs(float(found[outermost])) if ends == "both" else float(found[outermost]))
-        right = float(found[outermost]) if outermost else right
+        gap = float(outer[-1] - outer[0])
+        values.append(abs(float(outer[outermost])) if ends == "both" else float(outer[outermost]))
+        right = float(outer[outermost]) if outermost else right
         residuals.append(residual)
         errors.append(min(residual, residual**2 / gap if gap > 0 else residual))
     top = int(np.argmax(values))
@@ -254,11 +254,11 @@ def second_modulus(net: NetworkMeasures, dense_up_to: int = DENSE, rough: bool =
             continue
         if is_closed:
             pi = net.reversible_weights if len(closed) == 1 else structure.reversible_weights(block)
-            found = _closed_block(block, pi, dense_up_to, rough)
+            extreme = _closed_block(block, pi, dense_up_to, rough)
         else:
-            found = _open_block(block, dense_up_to)
-        trouble = trouble or found.trouble
-        best = max(best, found, key=lambda estimate: estimate.value)
+            extreme = _open_block(block, dense_up_to)
+        trouble = trouble or extreme.trouble
+        best = max(best, extreme, key=lambda estimate: estimate.value)
     return _cleaned(replace(best, trouble=trouble, right=best.right if len(closed) == 1 else None))
 
 

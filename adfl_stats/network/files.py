@@ -13,6 +13,7 @@ from scipy import sparse
 
 from adfl_stats._archives import array_of, check_expansion
 from adfl_stats._arguments import listing
+from adfl_stats._files import refuse_absent
 from adfl_stats.errors import StorageError
 from adfl_stats.network.inputs import edge_file
 from adfl_stats.network.matrix_market import read_matrix_market
@@ -39,7 +40,7 @@ def read(path: str | os.PathLike[str]) -> Content:
             f"it must be one of {', '.join(READERS)}. Save the network in one of these formats"
         )
     reader, wanted = READERS[place.suffix.lower()]
-    # The system's own error for a file that is missing, a folder or not readable.
+    refuse_absent(place, "path")
     with place.open("rb") as file:
         empty = not file.read(1)
     if empty:

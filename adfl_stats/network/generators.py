@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from adfl_stats._arguments import in_interval, whole_number
+from adfl_stats._arguments import in_interval, several, whole_number
 from adfl_stats.errors import NetworkWarning
 from adfl_stats.network.draws import (
     Edges,
@@ -29,6 +29,7 @@ from adfl_stats.network.draws import (
     generator,
     plain_seed,
     redrawn,
+    refuse_vast,
     successes,
     triangle,
 )
@@ -57,6 +58,8 @@ __all__ = [
 Labels = Iterable[Hashable] | None
 
 LARGEST_COMPLETE = 5000
+# Clients and edges are counted in 32 bits by SciPy; this many clients take gigabytes.
+MOST_CLIENTS = 10**8
 
 
 def directed_circle(M: int, D: int, self_loops: bool = False, labels: Labels = None) -> Network:
@@ -86,10 +89,11 @@ def directed_circle(M: int, D: int, self_loops: bool = False, labels: Labels = N
     >>> directed_circle(100, 5)
     Network(100 clients, 500 edges, SE(W)=0, rho=0.992)
     """
-    M = whole_number(M, "M", 2)
+    M = whole_number(M, "M", 2, MOST_CLIENTS)
     D = whole_number(D, "D", 1)
     if D > M - 1:
         raise ValueError(f"D is {D}; with M = {M} clients it can be at most M - 1 = {M - 1}")
+    refuse_vast(float(M) * D, f"M is {M} and D is {D}")
     if D == 1 and not self_loops:
         warnings.warn(
             "the directed circle with D = 1 and no self loops never mixes (rho = 1), "
@@ -125,7 +129,7 @@ def complete(M: int, self_loops: bool = True, labels: Labels = None) -> Network:
     >>> complete(10)
     Network(10 clients, 90 edges, SE(W)=0, rho=0)
     """
-    M = whole_number(M, "M", 1 if self_loops else 2)
+    M = whole_number(M, "M", 1 if self_loops else 2, MOST_CLIENTS)
     if M > LARGEST_COMPLETE:
         raise ValueError(
             f"M is {M}; a complete network has M^2 edges and is limited to M = {LARGEST_COMPLETE}. "
@@ -157,7 +161,7 @@ def central_client(M: int, labels: Labels = None) -> Network:
     >>> central_client(11).influence.round(3).unique().tolist()
     [0.5, 0.05]
     """
-    M = whole_number(M, "M", 2)
+    M = whole_number(M, "M", 2, MOST_CLIENTS)
     others = np.arange(1, M)
     return _network(M, both_ways(np.zeros(M - 1, dtype=np.int64), others), labels)
 
@@ -189,10 +193,11 @@ def fixed_degree(M: int, D: int, seed: Seed = None, labels: Labels = None) -> Ne
     >>> fixed_degree(100, 5, seed=1).in_degree.unique().tolist()
     [5]
     """
-    M = whole_number(M, "M", 2)
+    M = whole_number(M, "M", 2, MOST_CLIENTS)
     D = whole_number(D, "D", 1)
     if D > M - 1:
         raise ValueError(f"D is {D}; with M = {M} clients it can be at most M - 1 = {M - 1}")
+    refuse_vast(float(M) * D, f"M is {M} and D is {D}")
     rng = generator(seed)
     drawn = distinct(rng, M, D)
     # Numbers 0, ..., M - 2 stand for the others: step over the client itself.
@@ -237,8 +242,9 @@ def erdos_renyi(
     >>> net.is_strongly_connected, int(net.in_degree.min()) > 0
     (True, True)
     """
-    M = whole_number(M, "M", 2)
+    M = whole_number(M, "M", 2, MOST_CLIENTS)
     q = in_interval(q, "q", 0.0, 1.0)
+    refuse_vast(q * M * (M - 1), f"M is {M} and q is {q:g}")
     rng = generator(seed)
 
     def draw() -> Edges:
@@ -286,10 +292,13 @@ def stochastic_block(
     >>> stochastic_block([30, 20], p_in=0.5, p_out=0.05, seed=1).n_clients
     50
     """
-    blocks = np.array([whole_number(size, "each of sizes", 1) for size in sizes], dtype=np.int64)
-    M = whole_number(int(blocks.sum()), "the sum of sizes", 2)
+    counts = several(sizes, "sizes", "the numbers of clients of the blocks")
+    blocks = np.array([whole_number(size, "each of sizes", 1, MOST_CLIENTS) for size in counts], dtype=np.int64)
+    M = whole_number(int(blocks.sum()), "the sum of sizes", 2, MOST_CLIENTS)
     p_in = in_interval(p_in, "p_in", 0.0, 1.0)
     p_out = in_interval(p_out, "p_out", 0.0, 1.0)
+    within = p_in * float((blocks.astype(np.float64) ** 2).sum())
+    refuse_vast(within + p_out * M * (M - 1), f"sizes sum to {M}, p_in is {p_in:g} and p_out is {p_out:g}")
     rng = generator(seed)
     block = np.repeat(np.arange(len(blocks)), blocks)
     first = np.cumsum(blocks) - blocks
@@ -339,8 +348,9 @@ def random_geometric(M: int, radius: float, seed: Seed = None, labels: Labels = 
     >>> random_geometric(100, 0.3, seed=1).is_strongly_connected
     True
     """
-    M = whole_number(M, "M", 2)
+    M = whole_number(M, "M", 2, MOST_CLIENTS)
     radius = in_interval(radius, "radius", 0.0, math.sqrt(2.0), open_low=True)
+    refuse_vast(min(1.0, math.pi * radius**2 / 4.0) * M * (M - 1), f"M is {M} and radius is {radius:g}")
     rng = generator(seed)
 
     def draw() -> Edges:
@@ -388,11 +398,12 @@ def small_world(M: int, k: int, beta: float, seed: Seed = None, labels: Labels =
     >>> small_world(100, 4, beta=0.1, seed=1).n_edges
     400
     """
-    M = whole_number(M, "M", 3)
+    M = whole_number(M, "M", 3, MOST_CLIENTS)
     k = whole_number(k, "k", 2)
     beta = in_interval(beta, "beta", 0.0, 1.0)
     if k % 2 or k > M - 1:
         raise ValueError(f"k is {k}; it must be even, half on each side, and below M = {M}")
+    refuse_vast(float(M) * k, f"M is {M} and k is {k}")
     graph = networkx_module().watts_strogatz_graph(M, k, beta, seed=plain_seed(seed))
     return _warned_if_split(_of_graph(graph, labels))
 
@@ -423,10 +434,11 @@ def scale_free(M: int, m: int, seed: Seed = None, labels: Labels = None) -> Netw
     >>> scale_free(100, 3, seed=1).n_edges
     582
     """
-    M = whole_number(M, "M", 2)
+    M = whole_number(M, "M", 2, MOST_CLIENTS)
     m = whole_number(m, "m", 1)
     if m > M - 1:
         raise ValueError(f"m is {m}; with M = {M} clients it can be at most M - 1 = {M - 1}")
+    refuse_vast(2.0 * M * m, f"M is {M} and m is {m}")
     return _of_graph(networkx_module().barabasi_albert_graph(M, m, seed=plain_seed(seed)), labels)
 
 

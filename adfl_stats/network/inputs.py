@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from adfl_stats._arguments import float64_array, labels_as_written, listing, refuse_masked, refuse_other_kinds
+from adfl_stats._files import refuse_absent
 from adfl_stats._frames import foreign_frame, is_foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.errors import NetworkWarning
@@ -130,12 +131,12 @@ def label_index(labels: Iterable[Any], name: str) -> pd.Index:
 def _index(names: Iterable[Any]) -> pd.Index:
     # Nodes of a grid graph are tuples; without this pandas would make a MultiIndex of them.
     try:
-        found = list(names)
-        for label in found:
+        unchecked = list(names)
+        for label in unchecked:
             hash(label)
     except TypeError as error:
         raise TypeError(f"labels must be names of clients, such as text or numbers: {error}") from None
-    return pd.Index(found, tupleize_cols=False)
+    return pd.Index(unchecked, tupleize_cols=False)
 
 
 def adjacency_matrix(A: MatrixLike, labels: Iterable[Any] | None) -> tuple[sparse.csr_array, pd.Index]:
@@ -224,8 +225,9 @@ def networkx_module() -> Any:
     return networkx
 
 
-def edge_file(path: str | os.PathLike[str]) -> pd.DataFrame:
+def edge_file(path: str | os.PathLike[str], name: str = "edges") -> pd.DataFrame:
     """Read a CSV file of edges; the ends keep their names as they are written."""
+    refuse_absent(path, name)
     # Only an empty field is missing: "NA" and "None" may be names of clients.
     table = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype={"source": str, "target": str})
     ends = [name for name in ("source", "target") if name in table.columns]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from adfl_stats._arguments import listing, whole_number
+from adfl_stats._arguments import listing, several, whole_number
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, Phase, averaged_influence
 
@@ -105,7 +105,7 @@ def schedule(networks: Sequence[Network], every: int = 1) -> NetworkSchedule:
     """
     if isinstance(networks, (Network, NetworkSchedule)):
         raise TypeError(f"networks is a {type(networks).__name__}; give a list of networks, such as [net_a, net_b]")
-    members = tuple(networks)
+    members = tuple(several(networks, "networks", "Network objects"))
     wrong = [type(member).__name__ for member in members if not isinstance(member, Network)]
     if wrong or not members:
         raise TypeError(f"networks must be a list of one or more Network objects; found {listing(wrong) or 'none'}")

@@ -67,7 +67,7 @@ def efficiency_report(study: Study) -> Summary:
     headers = [*varied, *(heading for _, heading, _, _ in present)]
     stubs = [str(name) for name in table["method"]]
     widths = [max(map(len, stubs)), *(max(len(text) for text in column) for column in zip(headers, *rows, strict=True))]
-    found = Summary()
+    summary = Summary()
     width = sum(widths) + len(widths) - 1
     title = "Efficiency against the oracle"
     about = [
@@ -77,12 +77,12 @@ def efficiency_report(study: Study) -> Summary:
         ("seed:", f"{study.seed}"),
     ]
     left = max(len(name) for name, _ in about)
-    found.tables = [
+    summary.tables = [
         pairs(about, title, [left, max(width - left - 1, 1)]),
         Cells(rows, headers, stubs, None, widths).table(None),
     ]
-    found.add_extra_txt(notes_as_text(_notes(study, table)))
-    return found
+    summary.add_extra_txt(notes_as_text(_notes(study, table)))
+    return summary
 
 
 def _plain(value: object) -> str:
@@ -100,6 +100,9 @@ def _with_error(value: float, se: float, digits: int) -> str:
         return "-"
     if abs(value) >= 1e4 or (digits > 3 and 0 < abs(value) < 10.0**-digits):
         return f"{value:.1e}"
+    # Three digits of an error are enough.
+    while np.isfinite(se) and digits > 0 and round(se * 10**digits) >= 1000:
+        digits -= 1
     text = f"{value:.{digits}f}"
     return f"{text}({round(se * 10**digits)})" if np.isfinite(se) else text
 

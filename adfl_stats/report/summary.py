@@ -6,14 +6,13 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 from statsmodels.iolib.table import SimpleTable
 
 from adfl_stats._arguments import listing
 from adfl_stats.engine.numerical_error import floored
 from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.covariance import Inference
-from adfl_stats.inference.screening import LEVEL
+from adfl_stats.inference.screening import FDR, adjusted_p_values
 from adfl_stats.network.measures import LEAST_INFLUENCE
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.report.text import Cells, TextSummary, network_cells, number, pairs, shortened, z_value
@@ -25,6 +24,7 @@ from adfl_stats.trust.weights import TRUST
 
 if TYPE_CHECKING:
     from adfl_stats.inference.results import Results
+    from adfl_stats.losses.families import Family
 
 __all__ = ["response_name", "rounds_needed", "summarize", "summary_notes"]
 
@@ -32,7 +32,8 @@ MOST_SUSPICIOUS = 5
 # Width of the column that says which spread was allowed for.
 SPREAD = 38
 # Names that would not fit the header.
-_SHORT = {"negativebinomial": "neg. binomial"}
+_SHORT = {"negativebinomial": "neg. binomial", "inversegaussian": "inv. Gauss"}
+_SHORT_LINKS = {"inverse squared": "1/mu^2"}
 
 
 def summarize(res: Results, alpha: float = 0.05) -> TextSummary:
@@ -48,7 +49,7 @@ def _header(res: Results) -> SimpleTable:
     left = [
         ("Dep. variable:", shortened([response_name(res)], 19)[0]),
         ("Method:", fit.method),
-        ("Family (link):", f"{_SHORT.get(fit.family.label, fit.family.label)} ({fit.family.link})"),
+        ("Family (link):", family_and_link(fit.family)),
         ("Start:", str(fit.details.get("start", ""))),
         ("Step:", f"{fit.step:.3g}"),
         ("Passes to limit:" if fit.solver == "limit" else "Rounds (total):", f"{fit.rounds} ({fit.total_rounds})"),
@@ -73,6 +74,12 @@ def _header(res: Results) -> SimpleTable:
     # Side by side, so that both columns of names are names in HTML and LaTeX too.
     table.extend_right(pairs([(f"  {name}", value) for name, value in right], None, [20, 16]))
     return table
+
+
+def family_and_link(family: Family) -> str:
+    """Return family and link in the characters that the head of a summary has for them."""
+    name = _SHORT.get(family.label, family.label.replace(", power", ""))
+    return shortened([f"{name} ({_SHORT_LINKS.get(family.link, family.link)})"], 19)[0]
 
 
 def response_name(res: Results) -> str:
@@ -135,7 +142,7 @@ def _theory(res: Results) -> Cells:
         condition, wanted = condition_5(net), f"o(1/N), 1/N = {1 / res.nobs:.1g}"
         lines = [
             ["Condition 5: rho", condition.rho_text, "< 1", condition.status],
-            ["Prop. 1: step + SE(W)", f"{step_range(fit)[1] + net.se:.3g}", wanted, _indicative(condition)],
+            ["Prop. 1: step+SE(W)", f"{step_range(fit)[1] + net.se:.3g}", wanted, _indicative(condition)],
         ]
     lam = fit.details.get("lam")
     # Theorem 3 is about weights exp(-lambda ||gradient||), which a last stage replaces.
@@ -251,7 +258,7 @@ def _flag_notes(res: Results) -> list[str]:
     # A method without weights has no two columns to compare.
     if not (fit.details.get("equalise") or "lam" in fit.details):
         return []
-    flagged = stats.false_discovery_control(fit.clients.p_values) <= LEVEL
+    flagged = adjusted_p_values(fit.clients) <= FDR
     kept, quiet = fit.labels[flagged & fit.trusted], fit.labels[~flagged & ~fit.trusted]
     parts = [
         f"{len(kept)} flagged client(s) keep weight ({listing(kept)})" if len(kept) else "",
@@ -260,7 +267,7 @@ def _flag_notes(res: Results) -> list[str]:
     if not any(parts):
         return []
     return [
-        f"Flags (res.clients(), q = {LEVEL:g}) and weights differ: {'; '.join(part for part in parts if part)}. A flag "
+        f"Flags (res.clients(), q = {FDR:g}) and weights differ: {'; '.join(part for part in parts if part)}. A flag "
         "tests one client against chance; a weight is about all clients at once."
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ class PartialRows(Corruption):
     30
     """
 
-    of: Any = "BF"
+    of: Kind = "BF"
     share: float = 0.3
 
     def __post_init__(self) -> None:
@@ -291,7 +291,7 @@ class Composed(Corruption):
     'OOD + BF in 50% of the rows'
     """
 
-    parts: Sequence[Any]
+    parts: Sequence[Kind]
 
     def __post_init__(self) -> None:
         if isinstance(self.parts, str) or not isinstance(self.parts, Sequence) or not self.parts:
@@ -334,7 +334,7 @@ class Dynamic:
     'BF in phases 0, 1, 0.5'
     """
 
-    of: Any = "BF"
+    of: Kind = "BF"
     phases: Sequence[float] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
@@ -356,8 +356,8 @@ KINDS: dict[str, Any] = {
 }
 
 
-def corruption_of(table: Mapping[str, Any]) -> Any:
-    """Return a corruption from a table such as ``{"kind": "Shift", "size": 5}``.
+def corruption_of(table: Mapping[str, Any], known: Mapping[str, Any] = KINDS) -> Any:
+    """Return a corruption from a table such as ``{"kind": "Shift", "size": 5}``; its kind is one of the `known`.
 
     Examples
     --------
@@ -365,7 +365,14 @@ def corruption_of(table: Mapping[str, Any]) -> Any:
     'OOD + shift by 3 SE'
     """
     given = dict(table)
-    kind = KINDS[one_of(given.pop("kind", None), "corruptions: kind", tuple(KINDS))]
+    kind = known[one_of(given.pop("kind", None), "corruptions: kind", tuple(known))]
+    parts = [part for part in fields(kind) if part.name != "clients"]
     for option in given:
-        one_of(option, f"corruptions: option of {kind.__name__}", [part.name for part in fields(kind)])
+        one_of(option, f"corruptions: option of {kind.__name__}", [part.name for part in parts])
+    if len(parts) < len(fields(kind)):
+        # An attack on messages, whose clients are chosen later.
+        given["clients"] = []
+    for part in parts:
+        if part.default is part.default_factory is MISSING and part.name not in given:
+            raise ValueError(f"corruptions: {kind.__name__} needs the option {part.name!r}")
     return kind(**given)

@@ -6,31 +6,38 @@ import inspect
 import itertools
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from adfl_stats._arguments import in_interval, listing, one_of, whole_number
+from adfl_stats._arguments import in_interval, listing, one_of, several, whole_number
 from adfl_stats._types import Array, Mask
-from adfl_stats.engine.attacks import Attack
+from adfl_stats.engine.attacks import ALIE, IPM, Attack, Dissensus, Gaussian, SignFlip
 from adfl_stats.errors import ConditionWarning
 from adfl_stats.methods import ADFL, DFL, SLBRN, Bridge, ClippedGossip, GeometricMedian, Local, Method, Oracle
 from adfl_stats.methods.named import NamedMethod
 from adfl_stats.network import generators
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
-from adfl_stats.simulate.composed import Dynamic, corruption_of
-from adfl_stats.simulate.corruptions import CORRUPTIONS, Corruption
+from adfl_stats.simulate.composed import KINDS, Dynamic, corruption_of
+from adfl_stats.simulate.corruptions import CORRUPTIONS, Corruption, Kind
 from adfl_stats.simulate.designs import Simulation, glm_design
 
 __all__ = [
     "METHODS",
+    "CorruptionLike",
+    "DesignLike",
     "Make",
+    "MethodLike",
     "NamedDesign",
     "NamedNetwork",
+    "NetworkLike",
+    "Several",
+    "about_network",
     "chosen_corruptions",
     "chosen_designs",
     "chosen_fit",
@@ -44,6 +51,14 @@ __all__ = [
 Make: TypeAlias = Callable[[Mask], Method | None]
 Topology: TypeAlias = Network | NetworkSchedule | Callable[[int], Network | NetworkSchedule]
 MakeData: TypeAlias = Callable[..., Simulation]
+# What a study takes: a name, an object, a function that makes one, or a table of a TOML file.
+MethodLike: TypeAlias = str | Method | Make | Mapping[str, Any]
+NetworkLike: TypeAlias = str | Topology | Mapping[str, Any]
+DesignLike: TypeAlias = str | MakeData | Mapping[str, Any]
+CorruptionLike: TypeAlias = Kind | Attack | Mapping[str, Any] | None
+T = TypeVar("T")
+# One of them, several, or several with labels.
+Several: TypeAlias = T | Iterable[T] | Mapping[str, T]
 
 # The paper leaves the grid of lambda open; ours is around 1 / sqrt(p / n), one over the norm of a normal client's
 # gradient in its linear design.
@@ -66,7 +81,8 @@ METHODS: dict[str, Make] = {
 }
 """Methods by name; each makes its method object, None for the default of `fit`, from the mask of abnormal clients."""
 
-GENERATORS = {name: getattr(generators, name) for name in generators.__all__ if name not in ("schedule", "dropout")}
+_SCHEDULES = ("NetworkSchedule", "Phase", "dropout", "schedule")
+GENERATORS = {name: getattr(generators, name) for name in generators.__all__ if name not in _SCHEDULES}
 
 
 def _labelled(values: Any, name: str, label: Callable[[Any], str | None]) -> dict[str, Any]:
@@ -77,17 +93,19 @@ def _labelled(values: Any, name: str, label: Callable[[Any], str | None]) -> dic
         return {str(key): value for key, value in values.items()}
     if isinstance(values, str) or callable(values) or not isinstance(values, Iterable) or _is_table(values):
         values = [values]
-    found: dict[str, Any] = {}
-    for value in values:
+    by_label: dict[str, Any] = {}
+    for value in several(values, name, "names or objects"):
+        if isinstance(value, (bool, int, float)):
+            raise TypeError(f"{name} has {value!r}, a number; give names or objects, as in the docstring of ad.Study")
         text = label(value)
         if text is None:
             raise ValueError(f"{name} has {value!r}, which has no name; give a mapping, as in {name}={{'mine': ...}}")
-        if text in found:
+        if text in by_label:
             raise ValueError(f"{name} has two values called {text!r}; give a mapping, as in {name}={{'first': ...}}")
-        found[text] = value
-    if not found:
+        by_label[text] = value
+    if not by_label:
         raise ValueError(f"{name} is empty; give at least one")
-    return found
+    return by_label
 
 
 # The key of a table that says what its other keys are options of.
@@ -115,7 +133,7 @@ def _own_name(value: Any) -> str | None:
 # ------------------------------------------------------------------ methods
 
 
-def chosen_methods(methods: Any) -> dict[str, Make]:
+def chosen_methods(methods: Several[MethodLike]) -> dict[str, Make]:
     """Return functions that make methods, by their labels."""
     if isinstance(methods, str):
         raise TypeError(f"methods is {methods!r}; give a list of names, as in methods=[{methods!r}]")
@@ -153,7 +171,7 @@ def _maker(value: Any, label: str) -> Make:
 # ------------------------------------------------------------------ networks
 
 
-def chosen_networks(networks: Any) -> dict[str, Topology]:
+def chosen_networks(networks: Several[NetworkLike]) -> dict[str, Topology]:
     """Return networks, or functions that make them from the number of clients, by their labels."""
     return {label: _topology(value, label) for label, value in _labelled(networks, "networks", _network_name).items()}
 
@@ -174,6 +192,17 @@ class NamedNetwork:
         return GENERATORS[self.generator](M, **self.options)
 
 
+@contextmanager
+def about_network(label: str) -> Iterator[None]:
+    """Name the network in the messages of what is done with it."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"network {label!r}: {error}") from error
+    except OSError as error:
+        raise OSError(f"network {label!r}: {error}") from error
+
+
 def _topology(value: Any, label: str) -> Topology:
     if isinstance(value, (Network, NetworkSchedule)):
         return value
@@ -181,8 +210,9 @@ def _topology(value: Any, label: str) -> Topology:
         return network_by_name(value)
     if isinstance(value, Mapping):
         table = dict(value)
-        if "file" in table:
-            return Network.from_file(table.pop("file"), **table)
+        if isinstance(table.get("file"), str):
+            with about_network(label):
+                return Network.from_file(table.pop("file"), **table)
         name = one_of(table.pop("generator", None), "networks: generator", tuple(GENERATORS))
         allowed = [part for part in inspect.signature(GENERATORS[name]).parameters if part != "M"]
         for option in table:
@@ -215,7 +245,7 @@ def network_by_name(name: str) -> NamedNetwork:
 # ------------------------------------------------------------------ designs
 
 
-def chosen_designs(designs: Any) -> dict[str, MakeData]:
+def chosen_designs(designs: Several[DesignLike]) -> dict[str, MakeData]:
     """Return functions that simulate data, by their labels."""
     return {label: _design(value, label) for label, value in _labelled(designs, "designs", _own_name).items()}
 
@@ -231,6 +261,8 @@ class NamedDesign:
     def __call__(self, *, p: int = 50, **given: Any) -> Simulation:
         """Return a data set."""
         options = dict(self.options)
+        if unknown := [part for part in given if part not in inspect.signature(glm_design).parameters]:
+            raise ValueError(f"sizes has {listing(unknown)}, which designs by name do not take; they have M, n and p")
         if self.slope is not None:
             options["theta0"] = _paper_truth(self.slope, p, bool(options.get("intercept", False)))
         return glm_design(self.family, p=p, **options, **given)
@@ -260,7 +292,7 @@ def _design(value: Any, label: str) -> MakeData:
         for option in table:
             one_of(option, "designs: option", [*allowed, "slope"])
         return NamedDesign(family, table, None if slope is None else float(slope))
-    if callable(value):
+    if callable(value) and not inspect.isclass(value):
         return value
     raise TypeError(
         f"designs has {label!r}, a {type(value).__name__}; give {', '.join(map(repr, FAMILIES))}, a table such as "
@@ -271,21 +303,26 @@ def _design(value: Any, label: str) -> MakeData:
 # ------------------------------------------------------------------ corruptions and sizes
 
 
-def chosen_corruptions(corruptions: Any) -> dict[str, Any]:
+# The clients that attack are the abnormal ones of each data set.
+ATTACKS: dict[str, Any] = {kind.__name__: kind for kind in (ALIE, IPM, Dissensus, Gaussian, SignFlip)}
+
+
+def chosen_corruptions(corruptions: Several[CorruptionLike]) -> dict[str, Any]:
     """Return corruptions of data, or attacks on messages, by their labels."""
-    found = _labelled(corruptions, "corruptions", _own_name)
-    if "none" in found:
+    by_name = _labelled(corruptions, "corruptions", _own_name)
+    if "none" in by_name:
         raise ValueError("corruptions has 'none', the word for data sets without abnormal clients; ask for share 0")
-    return {label: _corruption(value, label) for label, value in found.items()}
+    return {label: _corruption(value, label) for label, value in by_name.items()}
 
 
 def _corruption(value: Any, label: str) -> Any:
     if isinstance(value, (Attack, Corruption, Dynamic)):
         return value
     if isinstance(value, str):
-        return one_of(value, "corruptions", tuple(CORRUPTIONS))
+        one_of(value, "corruptions", (*CORRUPTIONS, *ATTACKS))
+        return ATTACKS[value](clients=[]) if value in ATTACKS else value
     if isinstance(value, Mapping):
-        return corruption_of(value)
+        return corruption_of(value, KINDS | ATTACKS)
     if callable(value) and not inspect.isclass(value):
         return value
     if isinstance(value, (list, tuple)):
@@ -313,19 +350,20 @@ def chosen_sizes(sizes: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 def chosen_shares(shares: Any) -> list[float]:
     """Return the shares of abnormal clients, each once; warn of a half and more."""
-    values = [shares] if np.ndim(shares) == 0 else list(shares)
+    many = isinstance(shares, Iterable) and not isinstance(shares, str)
+    values = several(shares, "shares", "numbers") if many else [shares]
     if not values:
         raise ValueError("shares is empty; give at least one, as in shares=[0.2]")
-    found = [in_interval(share, "shares", 0.0, 1.0, open_high=True) for share in values]
-    many = [share for share in found if share >= 0.5]
-    if many:
+    checked = [in_interval(share, "shares", 0.0, 1.0, open_high=True) for share in values]
+    majorities = [share for share in checked if share >= 0.5]
+    if majorities:
         warnings.warn(
-            f"shares has {listing(many)}: where half of the clients or more are abnormal, the data cannot say which "
-            "half is meant, and no theory covers it",
+            f"shares has {listing(majorities)}: where half of the clients or more are abnormal, the data cannot say "
+            "which half is meant, and no theory covers it",
             ConditionWarning,
             stacklevel=3,
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(checked))
 
 
 # Arguments of `DecentralizedGLM.fit` that all methods of a study share.
@@ -334,6 +372,8 @@ FIT_OPTIONS = ("step", "rounds", "solver", "tolerance", "max_rounds", "heterogen
 
 def chosen_fit(fit: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the arguments of `DecentralizedGLM.fit` that all methods share."""
+    if fit is not None and not isinstance(fit, Mapping):
+        raise TypeError(f"fit is {fit!r}; give a mapping, as in fit={{'step': 0.1, 'rounds': 300}}")
     options = dict(fit or {})
     for option in options:
         one_of(option, "fit: option", FIT_OPTIONS)

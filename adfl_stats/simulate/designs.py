@@ -106,7 +106,7 @@ class _Streams(NamedTuple):
 
 def _streams(seed: Any) -> _Streams:
     if not isinstance(seed, np.random.Generator):
-        seed = np.random.default_rng(whole_number(seed, "seed", 0))
+        seed = np.random.default_rng(whole_number(seed, "seed", 0, None))
     return _Streams(*seed.spawn(len(_Streams._fields)))
 
 

@@ -181,7 +181,7 @@ def draw(cell: Cell | str, seed: int) -> Draw:
         cell = CELLS[one_of(cell, "cell", tuple(CELLS))]
     aside = ("name", "corruption", "share", "shift")
     words = " ".join(str(value) for name, value in asdict(cell).items() if name not in aside)
-    root = np.random.default_rng([whole_number(seed, "seed", 0), zlib.crc32(words.encode())])
+    root = np.random.default_rng([whole_number(seed, "seed", 0, None), zlib.crc32(words.encode())])
     sizes_rng, spread_rng, rows_rng, noise_rng, choice_rng, bad_rng = root.spawn(6)
 
     sizes = _sizes(cell, sizes_rng)

@@ -19,7 +19,7 @@ from adfl_stats.simulate.studies import Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["NETWORKS", "Statement", "caption", "draw_figure1", "figure1_studies", "statements"]
+__all__ = ["NETWORKS", "Statement", "caption", "draw_figure1", "figure1_studies", "needs_matplotlib", "statements"]
 
 # The two in-degrees of the paper; its link probabilities are in Appendix D, so that those of the random graph are ours.
 NETWORKS = {"circle": ("circle-5", "circle-30"), "er": ("erdos-renyi-.1", "erdos-renyi-.3")}
@@ -70,13 +70,13 @@ def figure1_studies(network: str = "circle", *, quick: bool = False, replicates:
     """Return the studies of the figure, one for each network: b of the trimmed means depends on it."""
     names = NETWORKS[one_of(network, "network", tuple(NETWORKS))]
     sizes = QUICK if quick else FULL
-    found = {}
+    by_network = {}
     for name in names:
         if quick and name == "circle-30":
             # As dense, on fewer clients.
             name = "circle-12"
         net = network_by_name(name)(sizes["M"])
-        found[name] = Study(
+        by_network[name] = Study(
             _methods(trimming(net)),
             {name: net},
             {"homogeneous": {"family": "gaussian"}},
@@ -87,7 +87,7 @@ def figure1_studies(network: str = "circle", *, quick: bool = False, replicates:
             seed=seed,
             inference=False,
         )
-    return found
+    return by_network
 
 
 def _methods(b: int) -> dict[str, Any]:
@@ -113,11 +113,11 @@ def statements(table: pd.DataFrame) -> list[Statement]:
     bad = table[table["share"] > 0]
     wide = bad.pivot(index=["network", "corruption", "share"], columns="method", values="mse")
     oracle = bad[bad["method"] == UNDEFENDED].set_index(["network", "corruption", "share"])["oracle_mse"]
-    found = [_grows(table), _flat(wide, oracle, PAPER), _flat(wide, oracle, OURS), _smaller(wide)]
-    found += [_lowest(wide, PAPER), _lowest(wide, OURS), _neighbours(wide, list(table["network"].unique()))]
+    statements = [_grows(table), _flat(wide, oracle, PAPER), _flat(wide, oracle, OURS), _smaller(wide)]
+    statements += [_lowest(wide, PAPER), _lowest(wide, OURS), _neighbours(wide, list(table["network"].unique()))]
     if table["network"].str.startswith("circle").any():
-        found.append(_slbrn(table))
-    return found
+        statements.append(_slbrn(table))
+    return statements
 
 
 def _grows(table: pd.DataFrame) -> Statement:
@@ -205,12 +205,18 @@ def _slbrn(table: pd.DataFrame) -> Statement:
 # ------------------------------------------------------------------ picture and words
 
 
-def draw_figure1(table: pd.DataFrame) -> Figure:
-    """Draw log MSE against the share: networks by corruptions. Curves far above DFL's, of SLBRN, leave the picture."""
+def needs_matplotlib() -> type[Figure]:
+    """Return matplotlib's Figure, or say what to install."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("plots need matplotlib; install it with: pip install 'adfl-stats[plot]'") from None
+    return Figure
+
+
+def draw_figure1(table: pd.DataFrame) -> Figure:
+    """Draw log MSE against the share: networks by corruptions. Curves far above DFL's, of SLBRN, leave the picture."""
+    Figure = needs_matplotlib()
     networks = list(table["network"].unique())
     kinds = [kind for kind in table["corruption"].unique() if kind != "none"]
     figure = Figure(figsize=(3.6 * len(kinds), 3.1 * len(networks) + 0.9), layout="constrained")
@@ -244,7 +250,8 @@ def caption(studies: Mapping[str, Study], quick: bool) -> str:
     lines = [
         "Mean squared error of the normal clients' estimates (log scale) against the share of abnormal clients: "
         "means and "
-        f"pointwise 95 % intervals for them over {first.replicates} data sets a setting. Linear model, homogeneous "
+        f"pointwise 95 % intervals for them (Student's t) over {first.replicates} data sets a setting. Linear model, "
+        f"homogeneous "
         f"covariates, "
         f"M = {size['M']}, n = {size['n']}, p = {size['p']}"
         + (" (--quick; the paper has 100, 100, 50)." if quick else "."),
@@ -260,7 +267,8 @@ def caption(studies: Mapping[str, Study], quick: bool) -> str:
         f"the client's own value into its medians; b of BRIDGE-T and SLBRN-T is two fifths of the mean in-degree "
         f"where the network allows: {trims}; "
         "ClippedGossip has the authors' radius without parameters, the second largest distance.",
-        "SLBRN is reconstructed from its published description.",
+        "SLBRN is reconstructed from its published description; curves of it far above the others leave the picture "
+        "(figure1.csv has them).",
         f"{PAPER}: Algorithm 2 with three stages, gradient norms, weights divided by the largest, lambda from "
         f"{', '.join(f'{v:g}' for v in PAPER_PATH)} by "
         "cross-validation inside clients (five folds, mean of the better half of the clients), started from BRIDGE-M.",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from adfl_stats._files import replacing
 from adfl_stats.simulate.specification import differences, digest
 
 __all__ = ["Folder", "write_whole"]
@@ -16,6 +17,8 @@ __all__ = ["Folder", "write_whole"]
 NAME = "study.json"
 # Bytes that a data set's file may take for each method: 30 numbers and the estimate's error, 20 characters each.
 _NUMBERS, _DIGITS = 30, 20
+# Seconds after which a file that is being written has been left behind; the file of a data set takes milliseconds.
+_STALE = 3600.0
 
 
 class Folder:
@@ -40,7 +43,7 @@ class Folder:
         about = self.path / NAME
         if about.exists():
             self._compare(about)
-        elif self.path.exists() and any(self.path.iterdir()):
+        elif self.path.exists() and any(not self._left_by_a_claim(entry) for entry in self.path.iterdir()):
             raise ValueError(
                 f"out is {str(self.path)!r}, a folder with other files and no study in it; give a new or empty folder"
             )
@@ -48,10 +51,23 @@ class Folder:
             self.path.joinpath("cells").mkdir(parents=True, exist_ok=True)
             # Written again where it is there already: a folder that cannot be written to must fail now.
             write_whole(about, json.dumps({"digest": self.digest, **self.specification}, indent=1))
+            self._remove_parts()
         except OSError as error:
             raise OSError(
                 f"out is {str(self.path)!r}, which cannot be written to ({error.strerror}); give another folder"
             ) from None
+
+    @staticmethod
+    def _left_by_a_claim(entry: Path) -> bool:
+        """Return whether a run that was killed as it began leaves this behind: it is no file of somebody else's."""
+        part = entry.name.startswith(f".{NAME}.") and entry.suffix == ".part"
+        return part or (entry.name == "cells" and entry.is_dir() and not any(entry.iterdir()))
+
+    def _remove_parts(self) -> None:
+        """Remove what runs that were killed had begun to write; another that is running now is not disturbed."""
+        for part in self.path.rglob(".*.part"):
+            if part.stat().st_mtime < time.time() - _STALE:
+                part.unlink(missing_ok=True)
 
     @property
     def digest(self) -> str:
@@ -65,8 +81,8 @@ class Folder:
             raise ValueError(
                 f"out is {str(self.path)!r}, whose {NAME} cannot be read ({error}); give a new folder"
             ) from None
-        found = there.pop("digest", "")
-        if found != self.digest:
+        earlier = there.pop("digest", "")
+        if earlier != self.digest:
             other = differences(there, json.loads(json.dumps(self.specification)))
             raise ValueError(
                 f"out is {str(self.path)!r}, which holds another study; they differ in {', '.join(other)}. "
@@ -79,8 +95,8 @@ class Folder:
         free = shutil.disk_usage(self.path).free
         if free < wanted:
             raise OSError(
-                f"out is {str(self.path)!r}, whose disk has {free / 1e6:.0f} MB left; the study may need "
-                f"{wanted / 1e6:.0f} MB. Free some space, or give a folder elsewhere"
+                f"out is {str(self.path)!r}, whose disk has {free / 1e6:.3g} MB left; the study may need "
+                f"{wanted / 1e6:.3g} MB. Free some space, or give a folder elsewhere"
             )
 
     def _file(self, cell: str, replicate: int) -> Path:
@@ -89,8 +105,14 @@ class Folder:
     def save(self, cell: str, replicate: int, rows: list[dict[str, Any]]) -> None:
         """Write the rows of one data set: a reader sees all of them or none, also after a crash."""
         path = self._file(cell, replicate)
-        path.parent.mkdir(exist_ok=True)
-        write_whole(path, json.dumps(rows))
+        try:
+            path.parent.mkdir(exist_ok=True)
+            write_whole(path, json.dumps(rows))
+        except OSError as error:
+            raise OSError(
+                f"out is {str(self.path)!r}, which could not be written to ({error.strerror}). What was finished "
+                "before is kept: run the study again to go on"
+            ) from error
 
     def saved(self, tasks: Iterable[tuple[str, int]]) -> dict[tuple[str, int], list[dict[str, Any]]]:
         """Return the rows of the data sets that are done, by cell and replicate."""
@@ -105,17 +127,6 @@ class Folder:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file under another name, wait until the disk has it, then give it its own name.
-
-    Renaming replaces a file at once (POSIX), so that no moment exists at which half of it is there.
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
+    """Write a file of text, which is whole or not there at any moment."""
+    with replacing(path) as file:
+        file.write(text.encode("utf-8"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from adfl_stats._types import Array
@@ -91,10 +92,10 @@ def _bias_and_variance(errors: pd.Series) -> dict[str, float]:
             se = np.full(2, np.nan)
     else:
         whole, se = (np.nan, np.nan), np.full(2, np.nan)
-    found: dict[str, float] = {}
+    summary: dict[str, float] = {}
     for name, value, spread in zip(names, whole, se, strict=True):
-        found |= {name: float(value), f"{name}_se": float(spread)}
-    return found
+        summary |= {name: float(value), f"{name}_se": float(spread)}
+    return summary
 
 
 def _moments(matrix: Array) -> tuple[float, float]:
@@ -102,10 +103,13 @@ def _moments(matrix: Array) -> tuple[float, float]:
     return float((matrix.mean(axis=0) ** 2).sum() - variance / len(matrix)), variance
 
 
-def slope_of_logs(x: Array, y: Array, y_se: Array, level: float = 0.95) -> tuple[float, float, float, float]:
+def slope_of_logs(
+    x: Array, y: Array, y_se: Array, replicates: ArrayLike = np.inf, level: float = 0.95
+) -> tuple[float, float, float, float]:
     """Return the slope of log y on log x, its standard error and interval.
 
-    Least squares; the standard error comes from the Monte-Carlo errors of y (delta method), which are independent.
+    Least squares; the standard error comes from the Monte-Carlo errors of y (delta method), which are independent. The
+    interval has Student's t with Satterthwaite's degrees of freedom: `replicates` say how well each error is known.
 
     Examples
     --------
@@ -113,10 +117,16 @@ def slope_of_logs(x: Array, y: Array, y_se: Array, level: float = 0.95) -> tuple
     >>> x = np.array([1.0, 2.0, 4.0])
     >>> [round(number, 3) for number in slope_of_logs(x, 3 / x, 0.03 / x)]
     [-1.0, 0.01, -1.02, -0.98]
+    >>> [round(number, 3) for number in slope_of_logs(x, 3 / x, 0.03 / x, replicates=3)]
+    [-1.0, 0.01, -1.028, -0.972]
     """
     t = np.log(x) - np.log(x).mean()
     share = t / np.sum(t**2)
     slope = float(share @ np.log(y))
-    se = float(np.sqrt(np.sum((share * y_se / y) ** 2)))
-    margin = float(stats.norm.ppf(0.5 + level / 2)) * se
+    parts = (share * y_se / y) ** 2
+    se = float(np.sqrt(parts.sum()))
+    known = np.broadcast_to(np.asarray(replicates, dtype=float), np.shape(y)) - 1.0
+    lost = float(np.sum(parts[parts > 0] ** 2 / known[parts > 0]))
+    degrees = float(parts.sum()) ** 2 / lost if lost > 0 else np.inf
+    margin = float(stats.t.ppf(0.5 + level / 2, degrees)) * se
     return slope, se, slope - margin, slope + margin

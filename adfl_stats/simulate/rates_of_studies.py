@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import one_of
+from adfl_stats._types import Array
 from adfl_stats.simulate.monte_carlo import slope_of_logs
 
 __all__ = ["study_slopes"]
@@ -36,15 +37,16 @@ def study_slopes(table: pd.DataFrame, factors: Sequence[str], by: str, value: st
         if len(np.unique(x[usable])) < 2:
             continue
         about: dict[str, Any] = dict(zip(fixed, values, strict=True))
-        numbers = slope_of_logs(x[usable], y[usable], se[usable])
+        replicates = part["replicates"].to_numpy()[usable]
+        numbers = slope_of_logs(x[usable], y[usable], se[usable], replicates)
         lines.append(about | dict(zip(("slope", "se", "lower", "upper"), numbers, strict=True)))
-        lines[-1]["theory"] = _theory(about, by) if value == "mse" else np.nan
+        lines[-1]["theory"] = _theory(about, by, x[usable]) if value == "mse" else np.nan
     if not lines:
         raise ValueError(f"by is {by!r}, which has fewer than two positive values in this study; give it several")
     return pd.DataFrame(lines)
 
 
-def _theory(about: dict[str, Any], by: str) -> float:
+def _theory(about: dict[str, Any], by: str, x: Array) -> float:
     """Return the slope of the mean squared error that the paper's theory gives, NaN where it gives none."""
     abnormal = about.get("corruption", "none") != "none"
     method = about["method"]
@@ -53,6 +55,7 @@ def _theory(about: dict[str, Any], by: str) -> float:
             return -1.0
         return 0.0 if method == UNDEFENDED else np.nan
     if by == "share":
-        # The oracle has (1 - share) N rows: flat on this scale, but for log(1 - share).
-        return {UNDEFENDED: 2.0}.get(method, 0.0 if method in ORACLE_LIKE else np.nan)
+        # The oracle has (1 - share) N rows, and an error in proportion to 1 / (1 - share).
+        exact = slope_of_logs(x, 1.0 / (1.0 - x), np.zeros(len(x)))[0] if method in ORACLE_LIKE else np.nan
+        return 2.0 if method == UNDEFENDED else exact
     return np.nan

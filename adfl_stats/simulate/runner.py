@@ -84,7 +84,8 @@ def _start_workers(first_call: Callable[[], Any]) -> None:
     try:
         first_call()
     finally:
-        signal.signal(signal.SIGINT, before)
+        # None: a handler that is not Python's, which cannot be given back.
+        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
 
 
 def _rows(

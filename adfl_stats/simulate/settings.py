@@ -126,13 +126,13 @@ class Setting:
                 try:
                     res = self._fit(phases, make(last.abnormal), options)
                     seconds = time.perf_counter() - began
-                    found = _measured(res, last, oracle) | (_inference(res, last) if inference else {})
+                    measured = _measured(res, last, oracle) | (_inference(res, last) if inference else {})
                 except DivergenceError:
                     seconds = time.perf_counter() - began
-                    found = {"failed": True, "converged": False}
+                    measured = {"failed": True, "converged": False}
                 except ValueError as error:
                     raise ValueError(f"method {name!r} on network {self.factors['network']!r}: {error}") from error
-                own = {"oracle_mse": float(np.sum((oracle.params - last.sim.theta0) ** 2)), **found}
+                own = {"oracle_mse": float(np.sum((oracle.params - last.sim.theta0) ** 2)), **measured}
                 rows.append({**self.factors, "replicate": replicate, "method": name, **own, "seconds": seconds})
             return rows
 
@@ -230,7 +230,7 @@ def _inference(res: Results, last: DataSet) -> Row:
     """Return what intervals and flags of one fit are worth; NaN without standard errors."""
     normal, truth = ~last.abnormal, last.sim.theta0
     flagged = screen(res, Q).to_frame()["flagged"].to_numpy()
-    found: Row = {
+    row: Row = {
         "flags": int(flagged.sum()),
         "fdr": float(flagged[normal].sum() / max(flagged.sum(), 1)),
         "power": float(flagged[last.abnormal].mean()) if last.abnormal.any() else np.nan,
@@ -240,6 +240,6 @@ def _inference(res: Results, last: DataSet) -> Row:
         limits = res.conf_int(cov_type=kind).to_numpy() if exists else np.full((len(truth), 2), np.nan)
         inside = (limits[:, 0] <= truth) & (truth <= limits[:, 1])
         finite = bool(np.isfinite(limits).all())
-        found[f"coverage{suffix}"] = float(inside.mean()) if finite else np.nan
-        found[f"length{suffix}"] = float((limits[:, 1] - limits[:, 0]).mean()) if finite else np.nan
-    return found
+        row[f"coverage{suffix}"] = float(inside.mean()) if finite else np.nan
+        row[f"length{suffix}"] = float((limits[:, 1] - limits[:, 0]).mean()) if finite else np.nan
+    return row

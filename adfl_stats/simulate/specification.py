@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence, Set
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+# As in <object at 0x7f52...>.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+# Objects whose description has begun.
+_OPEN: ContextVar[frozenset[int]] = ContextVar("_OPEN", default=frozenset())
 
 __all__ = ["described", "differences", "digest", "package_version"]
 
@@ -43,7 +51,14 @@ def described(value: Any) -> Any:
         return sorted((described(part) for part in value), key=repr)
     if isinstance(value, Sequence):
         return [described(part) for part in value]
-    return _object(value)
+    if id(value) in _OPEN.get():
+        # A function that calls itself, an object that holds itself.
+        return "itself"
+    token = _OPEN.set(_OPEN.get() | {id(value)})
+    try:
+        return _object(value)
+    finally:
+        _OPEN.reset(token)
 
 
 def _object(value: Any) -> Any:
@@ -51,13 +66,18 @@ def _object(value: Any) -> Any:
     if isinstance(value, partial):
         return {"function": described(value.func), "given": [described(value.args), described(value.keywords)]}
     if isinstance(value, FunctionType):
-        closed = [described(cell.cell_contents) for cell in value.__closure__ or ()]
+        closed = [described(cell.cell_contents) for cell in value.__closure__ or () if cell != CellType()]
         defaults = [described(value.__defaults__), described(value.__kwdefaults__)]
         return {"function": value.__qualname__, "code": _code(value.__code__), "given": [defaults, closed]}
     if isinstance(value, MethodType):
         return {"function": value.__qualname__, "of": described(value.__self__)}
-    if isinstance(value, (type, ModuleType)) or not (is_dataclass(value) or hasattr(value, "__dict__")):
-        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+    if isinstance(value, (type, ModuleType, BuiltinFunctionType)):
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value.__name__)}"
+    if not (is_dataclass(value) or hasattr(value, "__dict__")):
+        # Paths, fractions, ufuncs, generators: what they print, or their state, tells them apart; an address does not.
+        state = value.bit_generator.state if isinstance(value, np.random.Generator) else None
+        text = repr(value)
+        return {"class": type(value).__qualname__, "is": described(state) if state else _ADDRESS.sub("", text)}
     parts = {part.name: getattr(value, part.name) for part in fields(value)} if is_dataclass(value) else vars(value)
     return {"class": type(value).__qualname__, **{name: described(part) for name, part in parts.items()}}
 

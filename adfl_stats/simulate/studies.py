@@ -16,6 +16,12 @@ from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.simulate.composed import Dynamic
 from adfl_stats.simulate.contenders import (
+    CorruptionLike,
+    DesignLike,
+    MethodLike,
+    NetworkLike,
+    Several,
+    about_network,
     chosen_corruptions,
     chosen_designs,
     chosen_fit,
@@ -87,10 +93,10 @@ class Study:
 
     def __init__(
         self,
-        methods: Any = ("fit", "DFL"),
-        networks: Any = ("circle-5",),
-        designs: Any = ("gaussian",),
-        corruptions: Any = ("BF",),
+        methods: Several[MethodLike] = ("fit", "DFL"),
+        networks: Several[NetworkLike] = ("circle-5",),
+        designs: Several[DesignLike] = ("gaussian",),
+        corruptions: Several[CorruptionLike] = ("BF",),
         shares: Sequence[float] = (0.0, 0.2),
         sizes: Mapping[str, Any] | None = None,
         *,
@@ -103,8 +109,10 @@ class Study:
         self.networks, self.designs = chosen_networks(networks), chosen_designs(designs)
         self.corruptions, self.shares = chosen_corruptions(corruptions), chosen_shares(shares)
         self.sizes = chosen_sizes(sizes)
-        self.replicates, self.seed = whole_number(replicates, "replicates", 1), whole_number(seed, "seed", 0)
-        self.fit, self.inference = chosen_fit(fit), bool(inference)
+        self.replicates, self.seed = whole_number(replicates, "replicates", 1), whole_number(seed, "seed", 0, None)
+        if not isinstance(inference, bool):
+            raise TypeError(f"inference is {inference!r}; give True or False")
+        self.fit, self.inference = chosen_fit(fit), inference
         self.settings = self._settings()
         self._check_settings()
         self._done: Done = {}
@@ -144,7 +152,7 @@ class Study:
         """
         from adfl_stats.simulate.toml_files import read_study
 
-        return cls(**read_study(Path(path)))
+        return read_study(Path(path), cls)
 
     # ------------------------------------------------------------------ what it consists of
 
@@ -152,7 +160,7 @@ class Study:
         combinations = itertools.product(
             self.sizes, self.networks.items(), self.designs.items(), self.corruptions.items(), self.shares
         )
-        found: dict[str, Setting] = {}
+        settings: dict[str, Setting] = {}
         for size, (network, topology), (design, make), (kind, corruption), share in combinations:
             full = size
             if "M" not in size and isinstance(topology, (Network, NetworkSchedule)):
@@ -169,8 +177,8 @@ class Study:
                 data_key,
             )
             # Settings without abnormal clients are the same for all corruptions.
-            found.setdefault(setting.key, setting)
-        return list(found.values())
+            settings.setdefault(setting.key, setting)
+        return list(settings.values())
 
     def _check_settings(self) -> None:
         """Refuse what no data set could be drawn or fitted for, before any work."""
@@ -187,7 +195,8 @@ class Study:
                     f"sizes has no 'M', which network {setting.factors['network']!r} needs; give the number of clients"
                 )
             else:
-                setting.topology(M)
+                with about_network(str(setting.factors["network"])):
+                    setting.topology(M)
             if isinstance(setting.corruption, Dynamic) and "rounds" not in self.fit:
                 raise ValueError(
                     f"corruption {setting.factors['corruption']!r} changes during the rounds, and fit has no 'rounds'; "
@@ -403,7 +412,9 @@ class Study:
             One row for each method and for each combination of the other factors: slope, se, lower, upper (95 %),
             and theory, the slope that the paper's theory gives: for the mean squared error -1 in N for the
             oracle and for methods that attain it, 0 in N and 2 in the share for DFL with abnormal clients, whose
-            bias is proportional to the share (Theorem 1), and 0 in the share for aDFL; NaN where it gives none.
+            bias is proportional to the share (Theorem 1); in the share, for the oracle and aDFL, that of
+            1 / (1 - share), since they have the rows of the normal clients; NaN where it gives none. Intervals have
+            Student's t, by the number of replicates.
 
         Examples
         --------

@@ -11,13 +11,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import in_interval, one_of, whole_number
-from adfl_stats.simulate.contenders import METHODS, Make, NamedDesign, chosen_methods, network_by_name
+from adfl_stats.simulate.contenders import (
+    METHODS,
+    CorruptionLike,
+    Make,
+    MethodLike,
+    NamedDesign,
+    NetworkLike,
+    Several,
+    chosen_methods,
+    network_by_name,
+)
 from adfl_stats.simulate.designs import CORRUPTIONS, Simulation, glm_design
 from adfl_stats.simulate.monte_carlo import table_of
 from adfl_stats.simulate.runner import Done, run_settings
@@ -201,7 +210,7 @@ def draw(cell: Cell, replicate: int, seed: int = 1) -> Simulation:
     >>> ad.study.draw(cell, 0).X.shape
     (1800, 5)
     """
-    return _setting(cell).draw(replicate, whole_number(seed, "seed", 0))
+    return _setting(cell).draw(replicate, whole_number(seed, "seed", 0, None))
 
 
 def _setting(cell: Cell) -> Setting:
@@ -268,7 +277,7 @@ def run(
     chosen = chosen_methods(methods)
     whole_number(replicates, "replicates", 1)
     whole_number(jobs, "jobs", 1)
-    whole_number(seed, "seed", 0)
+    whole_number(seed, "seed", 0, None)
     one_of(solver, "solver", ("auto", "rounds", "limit"))
     settings = [_setting(cell) for cell in cells]
     if not settings:
@@ -292,10 +301,10 @@ def run(
 
 def preset(
     family: str = "gaussian",
-    methods: Any = ("fit",),
+    methods: Several[MethodLike] = ("fit",),
     *,
-    networks: Any = NETWORKS,
-    corruptions: Any = None,
+    networks: Several[NetworkLike] = NETWORKS,
+    corruptions: Several[CorruptionLike] = None,
     shares: Iterable[float] | None = None,
     covariates: Iterable[str] | None = None,
     M: int | None = None,

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from adfl_stats._arguments import one_of
 
 __all__ = ["read_study"]
+
+Made = TypeVar("Made")
 
 KEYS = (
     "methods", "networks", "designs", "corruptions", "shares", "sizes", "replicates", "seed", "fit", "inference",
 )  # fmt: skip
 
 
-def read_study(path: Path) -> dict[str, Any]:
-    """Return the arguments of `Study` that a file gives; messages name the file, line and key."""
+def read_study(path: Path, make: Callable[..., Made]) -> Made:
+    """Return what `make` makes of the arguments in a file; messages name the file, line and key."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -37,10 +40,16 @@ def read_study(path: Path) -> dict[str, Any]:
             except ValueError as error:
                 raise ValueError(f"{path}, line {_line(text, key)}: {error}") from None
     for label, table in spec.get("networks", {}).items() if isinstance(spec.get("networks"), dict) else ():
-        if isinstance(table, dict) and "file" in table:
+        if isinstance(table, dict) and isinstance(table.get("file"), str):
             # A file beside the specification is found from everywhere.
             spec["networks"][label] = table | {"file": str(path.parent / table["file"])}
-    return spec
+    try:
+        return make(**spec)
+    except (ValueError, TypeError, OSError) as error:
+        # Messages begin with the argument ("methods") or the one of its values that is meant ("method 'mine'").
+        at = next((f", line {_line(text, key)}" for key in spec if str(error).startswith(key.removesuffix("s"))), "")
+        kind = type(error) if type(error) in (ValueError, TypeError) else ValueError
+        raise kind(f"{path}{at}: {error}") from error
 
 
 def _line(text: str, key: str) -> int:

@@ -140,15 +140,15 @@ def _repairs(
     """Return one row per way to do it: step, rounds, exchanges, imbalance, exchanges saved, and a note."""
     rows: dict[str, list[object]] = {"as it is": [here.step, here.rounds, here.rounds, here.imbalance, 0.0, ""]}
 
-    def add(name: str, found: Outlook, exchanges: int = 1) -> None:
-        cost = found.rounds * exchanges
-        rows[name] = [found.step, found.rounds, cost, found.imbalance, here.rounds - cost, ""]
+    def add(name: str, outcome: Outlook, exchanges: int = 1) -> None:
+        cost = outcome.rounds * exchanges
+        rows[name] = [outcome.step, outcome.rounds, cost, outcome.imbalance, here.rounds - cost, ""]
 
     if not balance and not problem.network.is_doubly_stochastic:
         steps = problem.steps(weights, balance=True)
         add("ad.DFL(balance=True)", outlook(problem, steps, tolerance))
-        found = outlook(problem, steps, tolerance, preconditioned=True)
-        add("fit(ad.DFL(balance=True)) in rounds", replace(found, rounds=found.rounds_with_cuts))
+        before = outlook(problem, steps, tolerance, preconditioned=True)
+        add("fit(ad.DFL(balance=True)) in rounds", replace(before, rounds=before.rounds_with_cuts))
     for repair in repairs(problem.network):
         network = repair.network
         # Two combine steps on a network with period 2 never mix its two parts.
@@ -159,8 +159,8 @@ def _repairs(
             continue
         other = make(network)
         add(f"net.{repair.name}", outlook(other, other.steps(weights, balance=balance), tolerance), repair.exchanges)
-    found = outlook(problem, problem.steps(weights, balance=balance), tolerance, preconditioned=True)
-    add("fit(method) in rounds", replace(found, rounds=found.rounds_with_cuts))
+    before = outlook(problem, problem.steps(weights, balance=balance), tolerance, preconditioned=True)
+    add("fit(method) in rounds", replace(before, rounds=before.rounds_with_cuts))
     return pd.DataFrame.from_dict(
         rows, orient="index", columns=["step", "rounds", "exchanges", "imbalance", "saved", "note"]
     )
@@ -175,7 +175,7 @@ def _checks(problem: Problem, here: Outlook, limits: Bottleneck, tolerance: floa
         Check("bias of the step", "", here.bias, share, decided(here.bias <= BIAS_SHARE * tolerance),
               "Error of the limit at this step, in standard errors; rounds do not reduce it."),
         Check("safe step", "", here.safe, f">= {here.step:.3g}", decided(here.safe >= here.step),
-              "One over the largest curvature of any client: larger steps may diverge."),
+              "One over the largest curvature of any client, its weight included: larger steps may diverge."),
         Check("imbalance", "", here.imbalance, f"<= {tolerance:.3g}", decided(here.imbalance <= tolerance),
               "Distance, in standard errors, from the solution that counts clients by trust and size only; "
               f"SE(W) = {problem.network.se:.3g}."),
@@ -281,7 +281,7 @@ def _no_consensus(groups: int) -> Advice:
 
 def _cures(table: pd.DataFrame, tolerance: float) -> str:
     """Return which repairs remove the imbalance, as the table shows."""
-    found = [str(name) for name in table.index[1:] if float(table["imbalance"][name]) <= tolerance]
-    if not found:
+    names = [str(name) for name in table.index[1:] if float(table["imbalance"][name]) <= tolerance]
+    if not names:
         return "no repair in the table removes that"
-    return f"{' or '.join(found)} would remove that"
+    return f"{' or '.join(names)} would remove that"

@@ -203,7 +203,7 @@ def adaptive_bound(lam: float, distance: float, N: float) -> float:
 
 
 def _over(top: float, bottom: float) -> float:
-    """Divide; nothing over nothing is nothing."""
+    """Divide; 0 / 0 is taken as 0."""
     if bottom > 0.0:
         return top / bottom
     return 0.0 if top == 0.0 else math.nan if math.isnan(top) else math.inf

@@ -217,14 +217,14 @@ class Report:
         colour = {HOLDS: "#1e8449", FAILS: "#c0392b", INDICATIVE: "#9a7d0a", UNKNOWN: "#7f8c8d"}
         cells = "".join(
             f"<tr><th style='text-align:left'>{html.escape(c.name)}</th><td>{html.escape(c.place)}</td>"
-            f"<td style='text-align:right'>{html.escape(number(c.value))}</td><td>{html.escape(c.bound)}</td>"
+            f"<td style='text-align:right'>{html.escape(_shown(c.value))}</td><td>{html.escape(c.bound)}</td>"
             f"<td style='color:{colour[c.status]};font-weight:bold'>{c.status}</td>"
             f"<td style='text-align:left'>{html.escape(c.note)}</td></tr>"
             for c in self.checks
         )
         head = "".join(f"<th>{word}</th>" for word in ("", "paper", "value", "wanted", "status", "note"))
         tables = "".join(
-            f"<h4>{html.escape(name)}</h4>{_dashed(table).to_html(float_format=number)}"
+            f"<h4>{html.escape(name)}</h4>{_dashed(table).to_html(float_format=_shown)}"
             for name, table in self.tables.items()
         )
         advice = "".join(f"<li>{html.escape(entry)}</li>" for entry in self.advice)
@@ -243,8 +243,8 @@ def number(value: float | None) -> str:
 
 
 def _shown(value: float | None) -> str:
-    """Return a number; one just below 1 must not look like 1."""
-    return factor_text(value) if value is not None and 0.99995 <= value < 1.0 else number(value)
+    """Return a number as notes and advice have it; one just below 1 must not look like 1."""
+    return number(value) if value is None else factor_text(value)
 
 
 def _dashed(table: pd.DataFrame) -> pd.DataFrame:

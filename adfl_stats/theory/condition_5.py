@@ -8,7 +8,7 @@ from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.checks import FAILS, HOLDS, UNKNOWN, decided
 
-__all__ = ["Condition5", "condition_5"]
+__all__ = ["Condition5", "below_1", "condition_5"]
 
 # Ours: numbers within this of 1 are 1 up to rounding; where W is doubly stochastic its graph decides instead.
 ROUNDING = 1e-12
@@ -78,12 +78,13 @@ def condition_5(network: Network | NetworkSchedule) -> Condition5:
     if network.is_doubly_stochastic:
         status = mixing_status = decided(network.rows_overlap)
     else:
-        mixing_status = _below_1(estimate.value, bool(estimate.trouble))
-        status = _below_1(estimate.value + se, bool(estimate.trouble))
+        mixing_status = below_1(estimate.value, bool(estimate.trouble))
+        status = below_1(estimate.value + se, bool(estimate.trouble))
     return Condition5(estimate.value, se, status, mixing_status, estimate.trouble)
 
 
-def _below_1(value: float, is_lower_bound: bool) -> str:
+def below_1(value: float, is_lower_bound: bool) -> str:
+    """Return whether a value, or what it is a lower bound of, is below 1 beyond rounding."""
     if value >= 1.0 - ROUNDING:
         return FAILS
     return UNKNOWN if is_lower_bound else HOLDS

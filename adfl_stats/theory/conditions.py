@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from adfl_stats._arguments import listing
-from adfl_stats.theory.checks import FAILS, HOLDS, INDICATIVE, UNKNOWN, Check, decided, number
+from adfl_stats.theory.checks import FAILS, HOLDS, INDICATIVE, UNKNOWN, Check, decided, factor_text, number
 from adfl_stats.theory.constants import Constants
-from adfl_stats.theory.flat import LEVEL
+from adfl_stats.theory.flat import ALPHA
 
 __all__ = ["conditions", "start_conditions", "told"]
 
@@ -98,7 +98,7 @@ def _convexity(c: Constants) -> Check:
         return Check("lambda_min", "Condition 3", None, "> 0", UNKNOWN, note)
     note = f"Smallest eigenvalue of any client's Hessian at the estimate. {together} "
     if c.strictly_convex:
-        # A direction that the expectation does not see, no row sees.
+        # A direction in the null space of the expected Hessian is in that of every row.
         note += (
             "Rows of full rank have an expectation of full rank, so that the sign is known; the size tends to be "
             f"estimated too small, with {c.n:.4g} rows a client for {c.P} coefficients. The loss of {c.family} is "
@@ -133,7 +133,7 @@ def _lipschitz(c: Constants) -> Check:
 
 def _mixing(c: Constants) -> Check:
     condition = c.condition_5
-    note = f"||W'(I - 11'/M)W|| = {number(condition.mixing)} plus SE(W) = {number(condition.se)}. "
+    note = f"||W'(I - 11'/M)W|| = {factor_text(condition.mixing)} plus SE(W) = {number(condition.se)}. "
     if condition.status == FAILS:
         note += (
             "All theorems assume it; below only Theorem 1 has values, whose estimator does not use the network. It is "
@@ -149,9 +149,10 @@ def _mixing(c: Constants) -> Check:
 def _bias(c: Constants) -> Check:
     clients, others = int(c.abnormal.sum()), c.M - int(c.abnormal.sum())
     tests = "Rao's and Hotelling's tests of the score at theta0" if c.exact else "the score tests of ad.screen"
+    verb = "has" if c.flat.suspects == 1 else "have"
     outside = (
-        f"Of the {others} others {c.flat.suspects} have a p-value below {LEVEL:g}; "
-        f"{LEVEL * others:.2g} or fewer are expected by chance."
+        f"Of the {others} others {c.flat.suspects} {verb} a p-value below {ALPHA:g}; "
+        f"{ALPHA * others:.2g} or fewer are expected by chance."
     )
     if not clients:
         status = HOLDS if c.abnormal_given else INDICATIVE
@@ -161,14 +162,14 @@ def _bias(c: Constants) -> Check:
         status = UNKNOWN
         note = (
             f"Bias is not distinguished from noise on {len(c.flat.hidden)} of {clients} abnormal clients "
-            f"({listing(c.flat.hidden)}) by {tests}, at the level {LEVEL:g} / {clients}."
+            f"({listing(c.flat.hidden)}) by {tests}, at the level {ALPHA:g} / {clients}."
         )
     else:
         # The scores that chose the set cannot test it, and a bias at the estimate is not one at theta_0.
         status = HOLDS if c.abnormal_given and c.exact else INDICATIVE
         note = (
             f"On each of the {clients} abnormal clients bias is distinguished from noise by {tests}, at the level "
-            f"{LEVEL:g} / {clients}."
+            f"{ALPHA:g} / {clients}."
         )
     note += f" The value is the smallest gradient norm among them, beside its standard error. {outside}"
     bound = f"> 0, noise {number(c.flat.noise)}"

@@ -43,7 +43,7 @@ class Constants:
         was one of equation (4.1), which the theorems are about; whether it ran in other coordinates than
         the paper's; whether its limit was solved for, so that t is infinite.
     varrho : float
-        |A| / M.
+        The share of abnormal clients, ``|A| / M``.
     condition_5 : Condition5
         rho = ||W'(I - 11'/M)W|| + SE(W), its two terms, and whether it is below 1.
     lambda_min, pooled_min : float
@@ -323,11 +323,11 @@ def _degenerate(fit: FitRecord) -> Mask:
 
 def _lambda_min(fit: FitRecord) -> float:
     """Return the smallest curvature of any client; what rounding may have made counts as zero."""
-    found = fit.regularity
-    lost = found.least_curvature <= np.finfo(np.float64).eps * len(fit.names) * found.most_curvature
+    regularity = fit.regularity
+    lost = regularity.least_curvature <= np.finfo(np.float64).eps * len(fit.names) * regularity.most_curvature
     # A client whose numbers overflow takes no step; its curvature does not count.
     known = ~fit.set_aside
-    return 0.0 if (_degenerate(fit) | lost)[known].any() else float(found.least_curvature[known].min())
+    return 0.0 if (_degenerate(fit) | lost)[known].any() else float(regularity.least_curvature[known].min())
 
 
 def step_range(fit: FitRecord) -> tuple[float, float]:

@@ -145,7 +145,10 @@ def design(
     in_interval(sigma, "sigma", 0.0, np.inf, open_low=True)
     in_interval(tau, "tau", 0.0, np.inf)
     in_interval(abnormal, "abnormal", 0.0, 0.5, open_high=True)
-    whole_number(p, "p", 1)
+    # More would take over 10^18 rows, and numbers beyond the range of floats.
+    in_interval(sigma / se, "sigma / se", 0.0, 1e9)
+    in_interval(tau / se, "tau / se", 0.0, 1e9)
+    whole_number(p, "p", 1, 10**9)
     if clients is not None and rows is not None:
         raise ValueError("clients and rows are both given, which leaves nothing to find; give one of them, or neither")
     if isinstance(network, Network):
@@ -184,7 +187,7 @@ def _assumptions(
     """Return a row's variance, tau squared, the number of coefficients, and both in words."""
     if pilot is None:
         words = f"A linear model with {p} uncorrelated covariates of variance one, noise {sigma:g}, tau {tau:g}."
-        return sigma**2, tau**2, p, words
+        return sigma * sigma, tau * tau, p, words
     if not isinstance(pilot, Results):
         raise TypeError(f"pilot is a {type(pilot).__name__}; pass the results of a fit")
     names = list(pilot.params.index)
@@ -224,8 +227,8 @@ def _rounds(M: int, n: int, P: int, sigma: float, network: Network, tolerance: f
     data = ClientData.from_arrays(X, y, np.repeat(np.arange(M), size))
     make = partial(_problem, GLM(data, Family("gaussian")))
     with one_blas_thread():
-        found = advise_on(make, network, DFL(), tolerance)
-    return found.step, found.rounds
+        advice = advise_on(make, network, DFL(), tolerance)
+    return advice.step, advice.rounds
 
 
 def _problem(glm: GLM, network: Network) -> Problem:

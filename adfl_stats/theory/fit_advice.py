@@ -14,7 +14,7 @@ from adfl_stats.inference.record import FitRecord
 from adfl_stats.network.schedule import one_network
 from adfl_stats.theory.checks import FAILS, UNKNOWN, number
 from adfl_stats.theory.constants import Constants
-from adfl_stats.theory.flat import LEVEL
+from adfl_stats.theory.flat import ALPHA
 from adfl_stats.theory.network_repairs import condition_5_advice
 
 __all__ = ["fit_advice"]
@@ -100,10 +100,10 @@ def _hidden(fit: FitRecord, c: Constants) -> Iterator[str]:
             "the bias that such clients can leave."
         )
     others = c.M - int(c.abnormal.sum())
-    if c.flat.suspects and stats.binom.sf(c.flat.suspects - 1, others, LEVEL) < CHANCE:
+    if c.flat.suspects and stats.binom.sf(c.flat.suspects - 1, others, ALPHA) < CHANCE:
         yield (
-            f"Condition 6: {c.flat.suspects} of the {others} clients taken as normal have a p-value below {LEVEL:g}, "
-            f"where chance brings {LEVEL * others:.2g}. {_why_beyond(fit, c)}"
+            f"Condition 6: {c.flat.suspects} of the {others} clients taken as normal have a p-value below {ALPHA:g}, "
+            f"where chance brings {ALPHA * others:.2g}. {_why_beyond(fit, c)}"
         )
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from adfl_stats._algebra import roots_of_inverses
+from adfl_stats._properties import once
 from adfl_stats._types import Array, Mask
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.inference.record import FitRecord
@@ -17,11 +21,11 @@ from adfl_stats.losses.client_sums import linear_predictor
 from adfl_stats.losses.evaluation import client_gradients, plain_scores
 from adfl_stats.losses.families import Family
 
-__all__ = ["LEVEL", "Flat", "flat", "score_tests"]
+__all__ = ["ALPHA", "Flat", "flat", "score_tests"]
 
 
 # Level of the tests that Condition 6 is judged by. Ours: the usual one.
-LEVEL = 0.05
+ALPHA = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +40,12 @@ class Flat:
         Standard error of the gradient of the client with the smallest norm.
     pooled : ndarray (P,)
         The sum of flat_m over A, each times the client's share of all rows: varrho flat_A where sizes are equal.
-    hidden : tuple
-        Labels of the clients in A whose test does not reject flat_m = 0 at the level .05 / |A| (Bonferroni).
-    suspects : int
-        Number of clients outside A whose test rejects it at the level .05.
+    labels : Index
+        All clients.
+    abnormal, outside : ndarray (M,) of bool
+        A, and the clients that are neither in A nor set aside.
+    test : callable
+        Returns each client's p-value; called when a verdict is asked for, as it may fit the model of clients.
     """
 
     mean: float
@@ -47,8 +53,26 @@ class Flat:
     least: float
     noise: float
     pooled: Array
-    hidden: tuple[Any, ...]
-    suspects: int
+    labels: pd.Index
+    abnormal: Mask
+    outside: Mask
+    test: Callable[[], Array]
+
+    @once
+    def _p_values(self) -> Array:
+        return self.test()
+
+    @property
+    def hidden(self) -> tuple[Any, ...]:
+        """Labels of the clients in A whose test does not reject flat_m = 0 at the level .05 / |A| (Bonferroni)."""
+        # Not below the level, or without a test.
+        below = self._p_values < ALPHA / max(int(self.abnormal.sum()), 1)
+        return tuple(self.labels[self.abnormal & ~below])
+
+    @property
+    def suspects(self) -> int:
+        """Number of clients outside A whose test rejects it at the level .05."""
+        return int((self.outside & (self._p_values < ALPHA)).sum())
 
 
 def flat(fit: FitRecord, data: ClientData | None, abnormal: Mask, truth: Array | None, hessian: Array) -> Flat:
@@ -60,31 +84,34 @@ def flat(fit: FitRecord, data: ClientData | None, abnormal: Mask, truth: Array |
     """
     # A client whose numbers overflow has none.
     inside, outside = abnormal & ~fit.set_aside, ~abnormal & ~fit.set_aside
-    gradients, p_values = fit.evaluation.gradients, fit.clients.p_values
+    gradients = fit.evaluation.gradients
     if truth is not None and data is not None:
-        gradients, p_values = client_gradients(data, fit.family, truth), score_tests(data, fit.family, truth)
+        gradients = client_gradients(data, fit.family, truth)
         if fit.penalty is not None:
             gradients = gradients + fit.penalty.gradient(truth)
     elif truth is not None:
         gradients = gradients + (truth - fit.theta.mean(axis=0)) @ hessian
-    count = int(abnormal.sum())
-    # Not below the level, or without a test.
-    hidden = tuple(fit.labels[abnormal & ~(p_values < LEVEL / max(count, 1))])
-    suspects = int((outside & (p_values < LEVEL)).sum())
+    tests = (fit.labels, abnormal, outside, partial(_tests, fit, data, truth))
     if not inside.any():
-        return Flat(0.0, 0.0, math.nan, math.nan, np.zeros(gradients.shape[1]), hidden, suspects)
+        return Flat(0.0, 0.0, math.nan, math.nan, np.zeros(gradients.shape[1]), *tests)
     own = gradients[inside]
     norms = np.linalg.norm(own, axis=1)
     weakest = int(np.argmin(norms))
     return Flat(
-        mean=float(np.linalg.norm(own.mean(axis=0))),
-        rms=float(np.sqrt(np.mean(norms**2))),
-        least=float(norms[weakest]),
-        noise=float(fit.regularity.gradient_noise[inside][weakest]),
-        pooled=fit.regularity.shares[inside] @ own,
-        hidden=hidden,
-        suspects=suspects,
+        float(np.linalg.norm(own.mean(axis=0))),
+        float(np.sqrt(np.mean(norms**2))),
+        float(norms[weakest]),
+        float(fit.regularity.gradient_noise[inside][weakest]),
+        fit.regularity.shares[inside] @ own,
+        *tests,
     )
+
+
+def _tests(fit: FitRecord, data: ClientData | None, truth: Array | None) -> Array:
+    """Return each client's p-value, at theta_0 where that is given with the data."""
+    if truth is None or data is None:
+        return fit.clients.p_values
+    return score_tests(data, fit.family, truth)
 
 
 def score_tests(data: ClientData, family: Family, theta: Array) -> Array:

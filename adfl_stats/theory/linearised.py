@@ -119,8 +119,8 @@ class Linearised:
 
     def limit(self) -> tuple[Array, bool]:
         """Return the fixed point of the iteration itself (M, P), and whether it was reached."""
-        found = limits(self.problem, self._everywhere()[:, None], [self.steps], self.step, self.metric)
-        return found.theta[:, 0], found.reached
+        limit = limits(self.problem, self._everywhere()[:, None], [self.steps], self.step, self.metric)
+        return limit.theta[:, 0], limit.reached
 
     def _everywhere(self) -> Array:
         return np.tile(self.point, (self.problem.M, 1))

@@ -11,12 +11,14 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import listing
+from adfl_stats._text import counted
 from adfl_stats.network import eigenvalues, spectrum
 from adfl_stats.network.balance import ImpossibleRepairError
 from adfl_stats.network.measures import SE_ROUNDING
 from adfl_stats.network.network import Network
 from adfl_stats.network.products import Products
-from adfl_stats.theory.checks import FAILS, HOLDS, factor_text, number
+from adfl_stats.theory.checks import FAILS, HOLDS, UNKNOWN, factor_text, number
+from adfl_stats.theory.condition_5 import below_1
 
 __all__ = ["Repair", "condition_5_advice", "repair_advice", "repair_table", "repairs"]
 
@@ -88,8 +90,8 @@ def repair_table(net: Network) -> pd.DataFrame:
         if repair.name in own:
             rows[repair.name] = own[repair.name]
         else:
-            found = repair.network
-            rows[repair.name] = _without_numbers(found) if isinstance(found, str) else _row(net, found)
+            result = repair.network
+            rows[repair.name] = _without_numbers(result) if isinstance(result, str) else _row(net, result)
     if not net.is_doubly_stochastic:
         rows[STEPS] = _balanced_steps(net, rows[AS_IS])
     table = pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS)
@@ -110,7 +112,7 @@ def _of_own_products(net: Network) -> dict[str, list[object]]:
 
 def _balanced_steps(net: Network, as_is: list[object]) -> list[object]:
     if len(net.unheard):
-        return _without_numbers(f"not possible: {len(net.unheard)} clients have influence zero")
+        return _without_numbers(f"not possible: {counted(len(net.unheard), 'has', 'have')} influence zero")
     before, after = net.effective_clients / net.n_clients, net.balanced_efficiency
     return [*as_is[:4], f"W stays; efficiency of DFL from about {before:.3g} to {after:.3g}"]
 
@@ -186,7 +188,7 @@ def _about_groups(net: Network) -> Iterator[str]:
         )
     if outside:
         yield (
-            f"{outside} clients are transient, with influence zero. Let a member of "
+            f"{counted(outside, 'is', 'are')} transient, with influence zero. Let a member of "
             f"{'the closed group' if len(groups) == 1 else 'a closed group'} listen to them."
         )
 
@@ -226,9 +228,12 @@ def _best_change(table: pd.DataFrame, condition_5: str) -> str:
 
 def _condition_5_then(rho: float, note: str) -> str:
     """Return what becomes of Condition 5 at a repair's rho, which may be a lower bound."""
-    if rho >= 1.0:
-        return " Condition 5 fails even so: add edges."
-    return " Whether Condition 5 holds then is not resolved." if UNRESOLVED in note else " Condition 5 holds then."
+    words = {
+        FAILS: " Condition 5 fails even so: add edges.",
+        UNKNOWN: " Whether Condition 5 holds then is not resolved.",
+        HOLDS: " Condition 5 holds then.",
+    }
+    return words[below_1(rho, UNRESOLVED in note)]
 
 
 def _before_and_after(table: pd.DataFrame) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import listing
+from adfl_stats._text import counted
 from adfl_stats._types import Ints
 from adfl_stats.network.matching import as_network
 from adfl_stats.network.network import Network
@@ -136,17 +137,17 @@ def _rho_note(net: Network, status: str) -> str:
 
 
 def _eigenvalue(net: Network) -> list[Check]:
-    found = net.second_eigenvalue_estimate
+    second = net.second_eigenvalue_estimate
     settles = int(net.communicating_classes[1].sum()) == 1 and net.period == 1
-    status = UNKNOWN if found.trouble else decided(settles)
+    status = UNKNOWN if second.trouble else decided(settles)
     note = "Over all eigenvalues of W but one 1; the asymptotic factor by which disagreement shrinks in a round."
-    if found.trouble:
-        note += f" Not resolved: {found.trouble}."
+    if second.trouble:
+        note += f" Not resolved: {second.trouble}."
         note += " It is below 1, as there is one closed group without a period." if settles else ""
-    time = mixing_time(found.value)
+    time = mixing_time(second.value)
     return [
-        Check("second eigenvalue modulus", "", found.value, "< 1", status, note),
-        Check("spectral gap", "", 1.0 - found.value, "> 0", status, "1 - second eigenvalue modulus."),
+        Check("second eigenvalue modulus", "", second.value, "< 1", status, note),
+        Check("spectral gap", "", 1.0 - second.value, "> 0", status, "1 - second eigenvalue modulus."),
         Check(
             "mixing time",
             "",
@@ -175,7 +176,7 @@ def _structure(net: Network) -> list[Check]:
     connected = "Each client reaches every other." if parts == 1 else f"There are {parts} strongly connected parts."
     if len(groups) == 1 and within < net.n_clients:
         named = listing(groups[0])
-        closed = f"All clients converge to the {within} clients {named}, who receive from no other."
+        closed = f"All clients converge to {counted(within)}, {named}, who receive from no other."
     elif len(groups) == 1:
         closed = "All clients together."
     else:
@@ -210,9 +211,10 @@ def _degrees(net: Network) -> list[Check]:
     for name, degree in (("in-degree spread", net.in_degree), ("out-degree spread", net.out_degree)):
         low, high, mean = int(degree.min()), int(degree.max()), float(degree.mean())
         spread = high / low if low else math.inf
-        note = f"Largest over smallest: {low} to {high}, mean {mean:.3g}."
+        note = f"Largest over smallest: {low} to {high}, mean {mean:.3g}"
+        note += ", each client with itself." if net.W.diagonal().all() else "."
         if low == 0:
-            note += f" {int((degree == 0).sum())} clients have out-degree 0."
+            note += f" {counted(int((degree == 0).sum()), 'has', 'have')} out-degree 0."
         checks.append(Check(name, "", spread, "1 if even", HOLDS if low == high else INDICATIVE, note))
     return checks
 
@@ -291,7 +293,7 @@ def _majorities(net: Network) -> Check:
         )
     if least == 0:
         weak = net.labels[median == 0]
-        note += f" {len(weak)} clients do not tolerate one: {listing(weak)}."
+        note += f" {counted(len(weak), 'does', 'do')} not tolerate one: {listing(weak)}."
     # Not demanded by aDFL; and the number of bad neighbours is not known, so that one may not be enough.
     return Check("neighbourhood majorities", "", float(least), "not for aDFL", INDICATIVE, note)
 

@@ -299,12 +299,12 @@ def _same_gradients(problem: Problem, fit: FitRecord) -> bool:
     """Return whether the data have the gradients at the estimate that the fit found there, up to rounding."""
     params = fit.params
     stored = fit.evaluation.gradients
-    found = client_gradients(problem.glm.data, problem.glm.family, params)
+    gradients = client_gradients(problem.glm.data, problem.glm.family, params)
     if problem.glm.penalty is not None:
-        found = found + problem.glm.penalty.gradient(params)
+        gradients = gradients + problem.glm.penalty.gradient(params)
     # Without noise all gradients are rounding errors of terms as large as curvature times parameter.
     terms = float(fit.regularity.most_curvature.max() * np.linalg.norm(params))
-    return bool((np.abs(found - stored) <= 1e-8 * np.abs(stored).max(axis=0) + 1e-12 * terms).all())
+    return bool((np.abs(gradients - stored) <= 1e-8 * np.abs(stored).max(axis=0) + 1e-12 * terms).all())
 
 
 def _exact(iteration: Linearised) -> Factor:
@@ -324,8 +324,8 @@ def _beside(iteration: Linearised, step: float) -> str:
 
 def predicted_error(iteration: Linearised) -> Array:
     """Return the linearised fixed point minus the point where it is linearised (M, P); NaN if there is none."""
-    found, residual = iteration.displacement()
-    return found if residual < 1e-6 else np.full_like(found, np.nan)
+    displacement, residual = iteration.displacement()
+    return displacement if residual < 1e-6 else np.full_like(displacement, np.nan)
 
 
 def _floors(iteration: Linearised, theta: Array) -> pd.DataFrame:
@@ -359,17 +359,17 @@ def _distances(iteration: Linearised, limit: Array, exact: Factor) -> pd.DataFra
     rounds = np.arange(0, total + 1, chunk)
     # Without a global bound on the curvature the last stage's step may be too long for the first start.
     for theta in (iteration.problem.objective.start(), limit + se):
-        found, errors = [], []
+        distances, errors = [], []
         for _ in rounds:
-            found.append(float(np.linalg.norm(theta - limit) / np.sqrt(len(limit))))
-            if not np.isfinite(found[-1]) or found[-1] > 1e6 * (found[0] + 1e-300):
+            distances.append(float(np.linalg.norm(theta - limit) / np.sqrt(len(limit))))
+            if not np.isfinite(distances[-1]) or distances[-1] > 1e6 * (distances[0] + 1e-300):
                 break
             errors.append(_numerical_errors(iteration, theta, se))
             theta = iteration.advance(theta, chunk)
         else:
             break
     parts = np.reshape(errors, (-1, 2)).T
-    at, distance = rounds[: len(errors)], found[: len(errors)]
+    at, distance = rounds[: len(errors)], distances[: len(errors)]
     return pd.DataFrame({"round": at, "distance": distance, "optimisation": parts[0], "consensus": parts[1]})
 
 

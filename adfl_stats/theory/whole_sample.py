@@ -51,11 +51,11 @@ def whole_sample(fit: FitRecord, data: ClientData | None, truth: Array | None) -
     truth : ndarray (P,), optional
         theta_0.
     """
-    found, params = fit.regularity, fit.params
+    here, params = fit.regularity, fit.params
     if data is None:
-        step = np.linalg.solve(found.hessian, found.shares @ _counted(fit, fit.evaluation.gradients))
-        return WholeSample(params - step, float(np.trace(sandwich(found.hessian, found.meat)[1])), found.hessian)
-    weights = data.n_clients * found.shares
+        step = np.linalg.solve(here.hessian, here.shares @ _counted(fit, fit.evaluation.gradients))
+        return WholeSample(params - step, float(np.trace(sandwich(here.hessian, here.meat)[1])), here.hessian)
+    weights = data.n_clients * here.shares
     at = params if truth is None else truth
     hessian = GLM(data, fit.family, fit.penalty).curvature_and_meat(at, weights)[0]
     pooled = pooled_estimate(data, fit.family, data.counted, params, fit.penalty)

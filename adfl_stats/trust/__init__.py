@@ -1,18 +1,14 @@
 """Who is trusted: a model of clients that differ, and of those that do not fit the majority.
 
 `summaries` takes from the rows of each client what the model needs, `null` how a client that follows the model
-varies, `mechanisms` what corruptions of known form do to a score, `mixture` and `spread` fit the model, `selection`
-chooses its parts, and `client_model` puts them together.
+varies, `mechanisms` what corruptions of known form do to a score, and `scoring` makes scores of these. `mixture` and
+`spread` fit a model, `candidates` says what it costs and `chance` what it gains by chance, `selection` chooses its
+parts, and `fitting` alternates all that with the estimate; the result is a `client_model`.
 """
 
-from adfl_stats.trust.client_model import (
-    HETEROGENEITY,
-    ClientModel,
-    differing_coefficients,
-    fit_client_model,
-    model_at,
-)
+from adfl_stats.trust.client_model import ClientModel
 from adfl_stats.trust.detection import detectable_shift
+from adfl_stats.trust.fitting import HETEROGENEITY, differing_coefficients, fit_client_model, model_at
 from adfl_stats.trust.selection import LEAST_FOR_SPREAD
 from adfl_stats.trust.summaries import has_known_dispersion
 

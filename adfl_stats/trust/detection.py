@@ -2,7 +2,7 @@
 
 A share e of M clients is moved together by k standard deviations of a client. Along that direction the clients are a
 mixture of two normals. The model finds it where twice the log-likelihood that the mixture gains, over normal clients
-and over normal clients with a wider spread, exceeds its price (see `selection`). That gain is about normal over data
+and over normal clients with a wider spread, exceeds its price (see `candidates`). That gain is about normal over data
 sets: its mean is M times twice a Kullback-Leibler divergence plus the number of parameters that are fitted beyond those
 of the other model, its variance M times that of twice the log ratio of the densities plus twice that number (Wilks). A
 shift that is not found moves the estimate by e k client standard deviations. (Ours; simulations in
@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import optimize, stats
 
-from adfl_stats.trust.selection import minority_price
+from adfl_stats.trust.candidates import minority_price
 
 __all__ = ["detectable_shift"]
 

@@ -16,18 +16,10 @@ import numpy as np
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.engine.equations import Solutions, weighted_solutions
 from adfl_stats.engine.problem import Problem
-from adfl_stats.trust.client_model import (
-    MOST_PASSES,
-    SMALL_MOVE,
-    ClientModel,
-    _assembled,
-    _posterior,
-    client_scores,
-    differing_coefficients,
-    null_of,
-    robust_centres,
-    summarised,
-)
+from adfl_stats.trust.chance import Chance
+from adfl_stats.trust.client_model import SMALL_MOVE, ClientModel, assembled, posterior_of
+from adfl_stats.trust.fitting import MOST_PASSES, differing_coefficients
+from adfl_stats.trust.scoring import client_scores, null_of, robust_centres, summarised
 from adfl_stats.trust.selection import choose
 from adfl_stats.trust.summaries import Summaries
 
@@ -133,11 +125,11 @@ class _Current:
             self.normal = np.ones(len(summaries.ranks), dtype=bool)
         self.null = null_of(problem, summaries, self.normal)
         scores, self.units, heard = client_scores(summaries, self.null)
-        self.candidates = choose(scores, robust_centres(scores), heterogeneity, lambda *_: None, hasty=hasty, only=only)
-        self.posterior = _posterior(summaries.lost | ~counted, heard, self.candidates)
+        self.candidates = choose(scores, robust_centres(scores), heterogeneity, Chance(), hasty=hasty, only=only)
+        self.posterior = posterior_of(summaries.lost | ~counted, heard, self.candidates)
         self.normal = self.posterior[:, 0] > 0.5
 
     def assembled(self, theta: Array, summaries: Summaries) -> ClientModel:
         """Return the model at its estimate."""
         scores, _, _ = client_scores(summaries, self.null, self.units)
-        return _assembled(theta, self.posterior, self.candidates, self.null, summaries, scores, self.units)
+        return assembled(theta, self.posterior, self.candidates, self.null, summaries, scores, self.units)

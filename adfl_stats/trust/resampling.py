@@ -20,11 +20,13 @@ from adfl_stats.losses.client_sums import linear_predictor, own_predictor, scale
 from adfl_stats.trust.null import Null
 from adfl_stats.trust.summaries import Summaries, has_known_dispersion
 
-__all__ = ["resampled_scores"]
+__all__ = ["MOST_ROWS", "resampled_scores"]
 
 
 # Above this many rows there is no bootstrap. Ours: bounds the time; scores of so many rows are close to normal.
 MOST_ROWS = 2_000_000
+# Sets that are drawn together. Ours: a pass over the data serves them all, and the last ones may not be needed.
+BLOCK = 4
 # Most residuals to draw from. Ours: bounds the memory.
 POOL = 200_000
 
@@ -35,10 +37,11 @@ def resampled_scores(
     summaries: Summaries,
     null: Null,
     spread: Array,
+    df: float,
     normal: Mask,
-    count: int,
-) -> Array | None:
-    """Return `count` sets of whitened scores (count, M, P) of clients that are all normal, None where rows are many.
+    block: int,
+) -> Array:
+    """Return some sets of whitened scores (`BLOCK`, M, P) of clients that are all normal.
 
     Parameters
     ----------
@@ -49,46 +52,47 @@ def resampled_scores(
     summaries, null
         The clients at theta, and their null distribution.
     spread : ndarray (P, P)
-        T: every client gets its own parameter, theta + u_m.
+        T: every client gets its own parameter, theta + u_m, to first order.
+    df : float
+        Degrees of freedom of the law of u_m, a t; infinite where it is normal.
     normal : ndarray (M,) of bool
         The clients whose residuals are drawn from.
-    count : int
-        How many sets.
+    block : int
+        Which sets: another number gives others.
     """
     data, family = problem.glm.data, problem.glm.family
-    if problem.members.sum(data.sizes) > MOST_ROWS:
-        return None
     # Other numbers in every place: the first of its clients is a part of the seed.
-    rng = np.random.default_rng((20_260_101, problem.transport.clients(problem.n_clients)[0]))
-    known = has_known_dispersion(data, family)
-    values, vectors = np.linalg.eigh(spread)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    own = theta + rng.standard_normal((count, problem.M, problem.P)) @ root.T
+    rng = np.random.default_rng((20_260_101, problem.transport.clients(problem.n_clients)[0], block))
+    count, known = BLOCK, has_known_dispersion(data, family)
     pool = None if known else _residuals(problem, theta, summaries, null, normal)
-    found = np.zeros((count, problem.M, problem.P))
+    sums = np.zeros((count, problem.M, problem.P))
     for batch in batches(data, problem.P):
         rows = batch.rows
         X, weight = data.X[rows], data.weights_of(rows)
         eta = linear_predictor(data, family, theta, rows)
+        mean = family.mean(eta)
         noise = batch.spread(np.sqrt(null.dispersions[batch.clients])) / np.sqrt(weight)
         for k in range(count):
-            there = own_predictor(data, family, own[k, batch.clients], batch)
-            mean = family.mean(there)
             if pool is None:
                 residual = family.residual(eta, _labels(mean, rng))
             else:
-                drawn = pool[rng.integers(len(pool), size=len(X))]
-                residual = family.residual(eta, mean) + noise * np.sqrt(family.information(there)) * drawn
-            sums = batch.cross(scaled(residual, weight).reshape(len(X), -1), X)
-            found[k, batch.clients] -= sums.reshape(len(sums), -1)
+                residual = noise * np.sqrt(family.information(eta)) * pool[rng.integers(len(pool), size=len(X))]
+            along = batch.cross(scaled(residual, weight).reshape(len(X), -1), X)
+            sums[k, batch.clients] -= along.reshape(len(along), -1)
     full = summaries.ranks == problem.P
-    whitened = np.zeros_like(found)
+    whitened = np.zeros_like(sums)
     L = summaries.factors.transpose(0, 2, 1)
-    whitened[:, full] = np.linalg.solve(L[full], found[:, full].transpose(1, 2, 0)).transpose(2, 0, 1)
+    whitened[:, full] = np.linalg.solve(L[full], sums[:, full].transpose(1, 2, 0)).transpose(2, 0, 1)
     if not full.all():
         short = np.linalg.pinv(L[~full], rcond=1e-9)
-        whitened[:, ~full] = (short @ found[:, ~full].transpose(1, 2, 0)).transpose(2, 0, 1)
-    return whitened
+        whitened[:, ~full] = (short @ sums[:, ~full].transpose(1, 2, 0)).transpose(2, 0, 1)
+    # Scores are linear in a client's own parameter, as in the model that T was estimated by: exponentials of effects
+    # as large as T allows would be of another size altogether.
+    values, vectors = np.linalg.eigh(spread)
+    own = rng.standard_normal((count, problem.M, problem.P)) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    if np.isfinite(df):
+        own *= np.sqrt((df - 2.0) / rng.chisquare(df, (count, problem.M, 1)))
+    return np.asarray(whitened + np.einsum("mij,kmj->kmi", summaries.factors, own))
 
 
 def _labels(mean: Array, rng: np.random.Generator) -> Array:

@@ -1,23 +1,19 @@
 """Which parts the model of clients has: a spread, a coherent minority, gross clients; chosen by penalised likelihood.
 
-A model costs twice what its log-likelihood would gain by chance. A variance costs log M (Schwarz, 1978). A coherent
-minority, or a direction of spread, is a search over directions, to which that criterion does not apply. The price of a
-minority is 3 plus the .95 quantile of chi-square with 2 P degrees of freedom: in `benchmarks/trust.py`, for clients
-that share one parameter (P from 1 to 50, M from 20 to 400), twice the gain exceeds it in less than 1 % of the data sets
-over all sizes, and in 2 % at P = 1, M = 400. A direction of spread costs less, so that of two models that fit alike the
-one without abnormal clients is chosen.
+The search begins with all combinations of components without a spread. A spread is added to the best of them where its
+score test at zero leaves hope that it pays, and then components and directions to the best of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-from scipy import stats
 
 from adfl_stats._types import Array, Ints, Mask
+from adfl_stats.trust.candidates import FEW, GROSS_PRICE, Candidate, price_of
+from adfl_stats.trust.chance import BEHIND, Chance
 from adfl_stats.trust.mixture import (
     GROSS,
     NORMAL,
@@ -29,34 +25,13 @@ from adfl_stats.trust.mixture import (
     normal_run,
     run_on,
 )
-from adfl_stats.trust.spread import Spread, excess, fit_spread, next_direction
+from adfl_stats.trust.spread import Spread, common_excess, excess, fit_spread, next_direction
 
-__all__ = ["Candidate", "choose"]
+__all__ = ["choose"]
 
-Resample: TypeAlias = Callable[[Array, int], Iterator[ClientScores] | None]
 
-# Price of gross clients, in units of twice a log-likelihood. Ours: three times the .99 quantile of what
-# normal scores gain by chance (at most 4.7, `benchmarks/trust.py`), as scores may have heavier tails than their t.
-GROSS_PRICE = 15.0
-# Price of a coherent minority beyond the .95 quantile of chi-square with 2 P df; from `benchmarks/trust.py`, see above.
-SEARCH_PRICE = 3.0
-# Price of a minority with a corruption of known form: its share and width, and a choice of a few forms. Ours: about the
-# .99 quantile of what normal scores gain by chance (about 7 with 20 clients, 5 with 100; `benchmarks/trust.py`).
-MECHANISM_PRICE = 8.0
-# What a direction of spread costs less than a minority. Ours: of two models that fit alike, the one without abnormal
-# clients is preferred; an error of that kind costs precision, the other one costs normal clients their weight.
-PREFERENCE = 5.0
-# Up to this many clients a spread is always tried, and a variance costs less than log M. Ours: with so few clients
-# tests of a spread have little power, so that it is allowed for instead.
-FEW = 20
 # With more clients the model is chosen on this many of them. Ours: bounds the time of the search.
 MANY = 1000
-# Further price of a minority, or of gross clients, beside a spread. Ours: the effects of clients need not be normal,
-# and their tail is neither.
-UNCERTAIN = 5.0
-# The same of a corruption of known form. Ours: less, as few tails lie in its direction; judged by
-# "poisson-tau1-permute" and Hsb82 in `benchmarks/real_clients.py`.
-MECHANISM_UNCERTAIN = 2.0
 # Least clients for a minority, a spread, gross clients. Ours: below them the components are not identified.
 LEAST_FOR_MINORITY, LEAST_FOR_SPREAD, LEAST_FOR_GROSS = 8, 4, 3
 # Clients of full rank, or as much in others, from which corruptions of known form are tried. Ours: with fewer the
@@ -69,74 +44,14 @@ DOUBT = 0.01
 CHANCE = 2.5
 # Coefficients with a smaller score test get no variance of their own. Ours: half a standard deviation of that test.
 ACTIVE = 0.5
+# What is added to a score test of a spread, in standard deviations, before its square is taken as what the spread may
+# gain at most. Ours: without a spread the test exceeds it in 2 % of the data sets.
+HOPE = 2.0
 # Most directions of spread. Ours: bounds the search.
 MOST_DIRECTIONS = 3
 # A model needs at least this share of normal clients. Section 3.1 of the paper has more than one half; ours: slightly
 # less, so that a model with nearly half is kept and the fit warns of it.
 LEAST_MAJORITY = 0.45
-# A minority whose criterion leads by less than this is checked by a parametric bootstrap. Ours: saves the
-# bootstrap where the lead is large.
-CHECKED_LEAD = 40.0
-# Bootstrap data sets, and standard deviations above their mean gain that a minority must reach. Ours: a
-# normal approximation to the .999 quantile, which by itself would take thousands of data sets.
-RESAMPLES, DEVIATIONS = 20, 3.0
-# A minority that is behind by more than this is not checked: its share in the averaged probabilities is below exp(-6).
-BEHIND = 12.0
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """One model: its spread, its components, and twice its negative log-likelihood plus its price."""
-
-    spread: Spread
-    runs: Runs
-    price: float
-    mechanisms: tuple[str, ...] = ()
-
-    @property
-    def criterion(self) -> float:
-        """Smaller is better."""
-        return float(self.price - 2.0 * self.runs.log_likelihoods[0])
-
-    @property
-    def coherent(self) -> bool:
-        """Whether it has a coherent minority."""
-        return self.runs.coherent
-
-    @property
-    def minority(self) -> str:
-        """What the coherent minority has in common: nothing, a shift, or the name of a corruption of known form."""
-        if self.runs.mechanism is not None:
-            return self.mechanisms[self.runs.mechanism]
-        return "coherent" if self.coherent else ""
-
-    @property
-    def gross(self) -> bool:
-        """Whether it has gross clients."""
-        return bool(self.runs.shares[0, GROSS].any())
-
-    @property
-    def words(self) -> tuple[str, str]:
-        """Its spread and its components in words."""
-        parts = ["normal", *([self.minority] if self.coherent else []), *(["gross"] if self.gross else [])]
-        return self.spread.name, " + ".join(parts)
-
-
-def price_of(spread: Spread, runs: Runs, M: int) -> float:
-    """Return what a model costs, in units of twice a log-likelihood."""
-    search = minority_price(len(spread.variances))
-    price = spread.n_variances * min(np.log(M), 2.0 * M / FEW) + spread.n_directions * (search - PREFERENCE)
-    if runs.coherent:
-        own, beside = (search, UNCERTAIN) if runs.mechanism is None else (MECHANISM_PRICE, MECHANISM_UNCERTAIN)
-        price += own + (beside if spread.factor.shape[1] else 0.0)
-    if runs.shares[0, GROSS].any():
-        price += GROSS_PRICE + (UNCERTAIN if spread.factor.shape[1] else 0.0)
-    return float(price)
-
-
-def minority_price(P: int) -> float:
-    """Return what a coherent minority costs."""
-    return float(SEARCH_PRICE + stats.chi2.ppf(0.95, 2 * P))
 
 
 class _Search:
@@ -175,15 +90,32 @@ class _Search:
                 found += [coherent_runs(marginal, begin, gross=beside), *([] if known is None else [known])]
         return found
 
-    def grow(self, bases: list[Candidate], spread: Spread) -> Candidate:
+    def hopeful(self, base: Candidate, spread: Spread) -> bool:
+        """Return whether a spread beside the components of a model may make it the best one.
+
+        About T = 0 the likelihood gains the square of a score test that is positive, and nothing if it is negative.
+        """
+        if spread.common:
+            gain = (max(common_excess(self.scores, base.runs), 0.0) + HOPE) ** 2
+        else:
+            tests = np.sort(np.maximum(excess(self.scores, base.runs)[0][spread.active], 0.0))
+            gain = float(np.square(tests[:-1]).sum() + (tests[-1] + HOPE) ** 2)
+        more = price_of(spread, base.runs, self.scores.n_clients) - price_of(
+            self.none, base.runs, self.scores.n_clients
+        )
+        return base.criterion + more - gain < self.best().criterion
+
+    def grow(self, bases: list[Candidate], spread: Spread) -> None:
         """Add a spread to some models, and other components to the best of these."""
         grown = [self.spread(spread, base.runs) for base in bases]
-        best = self.best([one for one in grown if np.isfinite(one.criterion)] or bases)
+        grown = [one for one in grown if np.isfinite(one.criterion)]
+        if not grown:
+            return
+        best = self.best(grown)
         for runs in self.components(best.spread):
             kind = (runs.shifts is None, runs.mechanism, bool(runs.shares[0, GROSS].any()))
             if kind != (best.runs.shifts is None, best.runs.mechanism, best.gross):
                 self.spread(best.spread, runs)
-        return best
 
     def spread(self, spread: Spread, runs: Runs) -> Candidate:
         """Fit a spread and the components of a run together, to the end where it may matter."""
@@ -197,15 +129,24 @@ class _Search:
         kinds = ([one for one in plain if one.gross == gross] for gross in (False, True))
         return [self.best(kind) for kind in kinds if kind]
 
+    def resume(self, candidates: Sequence[Candidate]) -> None:
+        """Go on with candidates from where they were at an estimate close by, one of each kind."""
+        for one in {one.words: one for one in reversed(candidates)}.values():
+            if one.spread.factor.shape[1]:
+                self.spread(one.spread, one.runs)
+            else:
+                self.add(self.none, run_on(self.scores, one.runs))
+
 
 def choose(
     scores: ClientScores,
     seeds: Array,
     heterogeneity: str,
-    resample: Resample,
+    chance: Chance,
     *,
     hasty: bool = False,
     only: Ints | None = None,
+    near: Sequence[Candidate] = (),
 ) -> list[Candidate]:
     """Fit models of clients and return them, the best first.
 
@@ -217,41 +158,53 @@ def choose(
         Robust guesses of the normal clients' parameter, as deviations from that point.
     heterogeneity : {"auto", "none", "estimate", "intercept"}
         Whether clients may differ: if the criterion chooses it, never, or always.
-    resample : callable
-        Given T (P, P) in the units of `scores` and a number, returns so many sets of scores of normal clients.
+    chance : Chance
+        What minorities gain among normal clients.
     hasty : bool
         Whether this is the first pass, at provisional noise levels, with fewer models.
     only : ndarray of int, optional
         The coefficients that clients may differ in.
+    near : sequence of Candidate
+        Those of an estimate close by, in units of `scores`, to go on with; if there are any no others are tried.
     """
     if scores.n_clients > MANY:
-        return _chosen_on_some(scores, seeds, heterogeneity, resample, hasty=hasty, only=only)
-    search = _Search(scores, seeds)
+        return _chosen_on_some(scores, seeds, heterogeneity, chance, hasty=hasty, only=only)
+    search, asked = _Search(scores, seeds), heterogeneity in ("estimate", "intercept")
+    if near:
+        search.resume(near)
+    else:
+        _searched(search, asked=asked, allowed=heterogeneity != "none", hasty=hasty, only=only)
+    kept = [one for one in search.candidates if not asked or one.spread.factor.shape[1]]
+    kept = chance.raised(kept or search.candidates, behind=0.0 if hasty else BEHIND)
+    return sorted(kept, key=lambda one: one.criterion)
+
+
+def _searched(search: _Search, *, asked: bool, allowed: bool, hasty: bool, only: Ints | None) -> None:
+    """Fit models without a spread, and with one if it is asked for, or allowed and the data show one."""
+    scores = search.scores
     for runs in search.components(search.none):
         search.add(search.none, runs)
     best = search.best()
-    asked = heterogeneity in ("estimate", "intercept")
-    spreads = asked or (heterogeneity == "auto" and _shows_spread(scores, best.runs, hasty=hasty))
-    if spreads and scores.n_clients >= LEAST_FOR_SPREAD:
-        bases = list({id(one): one for one in (*search.simple(), best)}.values())
-        if only is not None:
-            search.grow(bases, Spread.of(scores, only))
-        else:
-            search.grow(bases, Spread.of(scores, np.arange(scores.P), common=True))
-            tests = np.max([excess(scores, base.runs)[0] for base in search.simple()], axis=0)
-            active = np.flatnonzero(tests > ACTIVE) if (tests > ACTIVE).any() else np.array([int(np.argmax(tests))])
-            search.grow(bases, Spread.of(scores, active))
-            _add_directions(search)
-    kept = [one for one in search.candidates if not asked or one.spread.factor.shape[1]]
-    kept = _checked(kept or search.candidates, resample, behind=0.0 if hasty else BEHIND)
-    return sorted(kept, key=lambda one: one.criterion)
+    spreads = asked or (allowed and _shows_spread(scores, best.runs, hasty=hasty))
+    if not spreads or scores.n_clients < LEAST_FOR_SPREAD:
+        return
+    bases = list({id(one): one for one in (*search.simple(), best)}.values())
+    if only is not None:
+        search.grow(bases, Spread.of(scores, only))
+        return
+    tests = np.max([excess(scores, base.runs)[0] for base in search.simple()], axis=0)
+    active = np.flatnonzero(tests > ACTIVE) if (tests > ACTIVE).any() else np.array([int(np.argmax(tests))])
+    for spread in (Spread.of(scores, np.arange(scores.P), common=True), Spread.of(scores, active)):
+        search.grow([base for base in bases if asked or search.hopeful(base, spread)], spread)
+    _add_directions(search)
+    _add_tails(search)
 
 
 def _chosen_on_some(
     scores: ClientScores,
     seeds: Array,
     heterogeneity: str,
-    resample: Resample,
+    chance: Chance,
     *,
     hasty: bool,
     only: Ints | None,
@@ -259,11 +212,7 @@ def _chosen_on_some(
     """Choose the model on some of many clients, and fit the best of its kind to all, with the spread found on some."""
     some = _some(scores)
 
-    def resample_some(spread: Array, count: int) -> Iterator[ClientScores] | None:
-        drawn = resample(spread, count)
-        return None if drawn is None else (one.of(some) for one in drawn)
-
-    found = choose(scores.of(some), seeds, heterogeneity, resample_some, hasty=hasty, only=only)
+    found = choose(scores.of(some), seeds, heterogeneity, chance.on(some), hasty=hasty, only=only)
     marginal = found[0].spread.integrated(scores)
     alike = {one.words: one for one in reversed(found) if one.words[0] == found[0].words[0]}
     whole = [replace(one, runs=run_on(marginal, one.runs), spread=found[0].spread) for one in alike.values()]
@@ -278,37 +227,16 @@ def _some(scores: ClientScores) -> Mask:
     return scores.members.ours(some)
 
 
-def _checked(candidates: list[Candidate], resample: Resample, behind: float) -> list[Candidate]:
-    """Raise the price of a minority to what it gains among normal clients, where it leads by little."""
-    rival = min((one for one in candidates if not one.coherent), key=lambda one: one.criterion)
-    # With a shift of its own, or a corruption of known form.
-    checked = []
-    for known in (False, True):
-        kind = [one for one in candidates if one.coherent and (one.runs.mechanism is not None) == known]
-        # Far behind is a corruption of known form that gains hardly anything.
-        least = -min(behind, MECHANISM_PRICE - 2.0) if known else -behind
-        if least < max((rival.criterion - one.criterion for one in kind), default=-np.inf) <= CHECKED_LEAD:
-            checked.append(known)
-    sets = resample(rival.spread.covariance, RESAMPLES) if checked else None
-    if sets is None:
-        return candidates
-    gains: dict[bool, list[float]] = {known: [] for known in checked}
-    for scores in sets:
-        marginal = rival.spread.integrated(scores)
-        plain = normal_run(marginal)
-        for known in checked:
-            minority = (mechanism_runs if known else coherent_runs)(marginal, plain.centres, gross=False)
-            if minority is not None:
-                gains[known].append(2.0 * float((minority.log_likelihoods - plain.log_likelihoods)[0]))
-    prices = {False: minority_price(len(rival.spread.variances)), True: MECHANISM_PRICE}
-    more = {
-        known: max(float(np.mean(gains[known]) + DEVIATIONS * np.std(gains[known])) - prices[known], 0.0)
-        for known in checked
-    }
-    return [
-        replace(one, price=one.price + more.get(one.runs.mechanism is not None, 0.0)) if one.coherent else one
-        for one in candidates
-    ]
+def _add_tails(search: _Search) -> None:
+    """Try heavier tails of the clients' effects, where clients would be set aside."""
+    best = search.best()
+    if not best.gross and not best.coherent:
+        return
+    spread = [one for one in search.candidates if one.spread.factor.shape[1]]
+    simple = [one for one in spread if not one.coherent and not one.gross]
+    bases = [search.best(kind) for kind in (spread, simple) if kind]
+    for base in {id(one): one for one in bases}.values():
+        search.grow([base], replace(base.spread, heavy=True))
 
 
 def _add_directions(search: _Search) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from adfl_stats._types import Array, Ints
 from adfl_stats.trust.mixture import NORMAL, ClientScores, Runs, pass_over, standardising
 
-__all__ = ["Spread", "excess", "fit_spread", "next_direction"]
+__all__ = ["Spread", "common_excess", "excess", "fit_spread", "next_direction"]
 
 
 # Most steps of EM, and the gain in log-likelihood at which it ends. Ours: criteria of models differ by several units.
@@ -25,6 +25,8 @@ SMALL_GAIN = 0.02
 HOPE = 6
 # Least initial variance, in units of a typical client's sampling variance. Ours: EM is slow upwards from small values.
 LEAST_START = 0.5
+# Degrees of freedom of effects with heavy tails. Ours: the least for which the tests of a spread have a variance.
+HEAVY_DF = 5.0
 # The median of chi-square with one degree of freedom.
 CHI_SQUARE_MEDIAN = 0.455
 
@@ -33,13 +35,15 @@ CHI_SQUARE_MEDIAN = 0.455
 class Spread:
     """T = diag(variances) + directions directions', with variances zero but for the `active` coefficients.
 
-    `common` says that these have one variance.
+    `common` says that these have one variance, `heavy` that effects have the tails of t (Pinheiro, Liu and Wu, 2001,
+    Journal of Computational and Graphical Statistics 10, 249-276) where a normal law has none.
     """
 
     variances: Array
     active: Ints
     directions: Array
     common: bool = False
+    heavy: bool = False
 
     @classmethod
     def of(cls, scores: ClientScores, active: Ints, *, common: bool = False) -> Spread:
@@ -85,14 +89,19 @@ class Spread:
 
     @property
     def name(self) -> str:
-        """Its parts: "none", "common", "diagonal", "rank k" or a sum."""
+        """Its parts: "none", "common", "diagonal", "rank k" or a sum, and whether tails are heavy."""
         words = ["common" if self.common else "diagonal"] if len(self.active) else []
         words += [f"rank {self.n_directions}"] if self.n_directions else []
-        return " + ".join(words) or "none"
+        return (" + ".join(words) or "none") + (", heavy tails" if self.heavy else "")
 
     def integrated(self, scores: ClientScores) -> ClientScores:
         """Return the scores with u_m integrated out: V_m = I + A_m T A_m'."""
-        return scores.members.together(lambda: _integrate(scores, self.factor)).marginal
+        return scores.members.together(lambda: _integrate(scores, self)).marginal
+
+    @property
+    def df(self) -> float:
+        """Degrees of freedom of the effects' law."""
+        return HEAVY_DF if self.heavy else np.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +113,8 @@ class _Integrated:
     loadings: Array
 
 
-def _integrate(scores: ClientScores, F: Array) -> _Integrated:
+def _integrate(scores: ClientScores, spread: Spread) -> _Integrated:
+    F = spread.factor
     loadings = scores.information @ F
     inner = F.T @ loadings
     inner[:, np.arange(F.shape[1]), np.arange(F.shape[1])] += 1.0
@@ -119,6 +129,11 @@ def _integrate(scores: ClientScores, F: Array) -> _Integrated:
         ),
         log_det=scores.log_det + np.log(np.diagonal(half, axis1=1, axis2=2)).sum(axis=1),
     )
+    if spread.heavy:
+        # The kurtosis 2 / (df - 4) of a sum is that of its parts times the squares of their shares of the variance.
+        share = (F.shape[1] - np.trace(covariances, axis1=1, axis2=2)) / np.maximum(scores.ranks, 1.0)
+        kurtosis = 2.0 / (scores.df - 4.0) + np.square(share) * 2.0 / (spread.df - 4.0)
+        marginal = replace(marginal, df=np.maximum(4.0 + 2.0 / kurtosis, spread.df))
     return _Integrated(marginal, np.asarray(covariances, dtype=np.float64), loadings)
 
 
@@ -138,7 +153,7 @@ def _fitted(scores: ClientScores, spread: Spread, runs: Runs, least: float) -> t
     before, careful = -np.inf, spread
     gains: list[float] = []
     for k in range(MOST_STEPS):
-        integrated = scores.members.together(partial(_integrate, scores, spread.factor))
+        integrated = scores.members.together(partial(_integrate, scores, spread))
         ahead = pass_over(integrated.marginal, runs)
         gain = ahead.log_likelihoods[0] - before
         if gain < 0.0 and careful is not spread:
@@ -193,15 +208,30 @@ def excess(scores: ClientScores, runs: Runs) -> tuple[Array, Array]:
 
     The derivative of the log-likelihood in T at T = 0 is half of sum_m (s_m s_m' - J_m), over the normal clients.
     """
-    fourth = 3.0 * (1.0 + 2.0 / np.maximum(scores.df - 4.0, 1.0)) - 1.0
     probability = runs.posteriors[:, 0, NORMAL]
     slopes = scores.slopes - scores.information @ runs.centres[0]
     weighted, information = slopes * probability[:, None], scores.information
     squares = scores.members.total(lambda at: weighted[at].T @ slopes[at])
     matrix = squares - scores.members.total(partial(_weighted, probability, information))
-    weight, known = probability * fourth, np.square(np.diagonal(information, axis1=1, axis2=2))
+    weight, known = probability * _fourth(scores), np.square(np.diagonal(information, axis1=1, axis2=2))
     variance = scores.members.total(lambda at: weight[at] @ known[at])
     return np.diag(matrix) / np.sqrt(np.maximum(variance, np.finfo(float).tiny)), matrix
+
+
+def common_excess(scores: ClientScores, runs: Runs) -> float:
+    """Return the score test of one variance of all coefficients, about N(0, 1) without a spread: the trace of `excess`.
+
+    The variance of s_m's_m is twice the squared norm of J_m where scores are normal.
+    """
+    weight = runs.posteriors[:, 0, NORMAL] * _fourth(scores)
+    known = np.square(scores.information).sum(axis=(1, 2))
+    variance = float(scores.members.total(lambda at: np.asarray(weight[at] @ known[at])))
+    return float(np.trace(excess(scores, runs)[1])) / max(variance, np.finfo(float).tiny) ** 0.5
+
+
+def _fourth(scores: ClientScores) -> Array:
+    """Return the variances of squared scores over their squared variances, by client (M,): 2 where they are normal."""
+    return np.asarray(3.0 * (1.0 + 2.0 / np.maximum(scores.df - 4.0, 1.0)) - 1.0)
 
 
 def next_direction(scores: ClientScores, runs: Runs) -> tuple[Array, float]:

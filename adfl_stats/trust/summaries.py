@@ -119,13 +119,13 @@ class Summaries:
         return replace(self, scores=self.scores - along, altered=altered)
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-    def renewed(self, sums: ClientMoments, totals: Array) -> Summaries:
-        """Return the summaries with the scores of a theta close by, where the clients' sums are `sums`.
+    def renewed(self, gradients: Array, information: Array) -> Summaries:
+        """Return the summaries with the scores of a theta close by, where sums over clients' rows are the given ones.
 
         Noise levels and tails are about the clients' own estimates, which are the same.
         """
-        scores, factors, ranks = whitened(totals[:, None, None] * sums.information, -totals[:, None] * sums.gradient)
-        lost = ~(np.isfinite(factors).all(axis=(1, 2)) & np.isfinite(sums.gradient).all(axis=1))
+        scores, factors, ranks = whitened(information, -gradients)
+        lost = ~(np.isfinite(factors).all(axis=(1, 2)) & np.isfinite(gradients).all(axis=1))
         scores[lost], factors[lost], ranks[lost] = 0.0, 0.0, 0
         return replace(self, scores=scores, factors=factors, ranks=ranks, lost=np.asarray(lost))
 

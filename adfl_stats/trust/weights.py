@@ -25,7 +25,7 @@ MEASURES = ("norm", "score")
 # A client with less than this share of the largest weight is down-weighted. Ours: a tenth of a full weight.
 TRUST = 0.1
 # Quantile of chi-square below which ``measure="score"`` gives no suspicion. Ours: the usual level of a test.
-LEVEL = 0.95
+QUANTILE = 0.95
 # Two sets of flags disagree where they differ about more than this share of the clients. Ours: for a note only.
 DISAGREEMENT = 0.05
 # Suspicion and score of a client whose numbers overflow: finite, so that zero times it is zero.
@@ -44,7 +44,7 @@ def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
         return np.where(problem.objective.counted, norms, LARGEST)
     scores, ranks = plain_scores(problem.glm.data, problem.glm.family, theta, problem.transport.gather)
     # A client without information has rank zero and score zero.
-    usual = np.sqrt(stats.chi2.ppf(LEVEL, np.maximum(ranks, 1)))
+    usual = np.sqrt(stats.chi2.ppf(QUANTILE, np.maximum(ranks, 1)))
     return np.clip(np.sqrt(scores) - usual, 0.0, LARGEST)
 
 

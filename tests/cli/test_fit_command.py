@@ -103,6 +103,14 @@ def test_methods_and_attacks_by_name(folder, direct, tmp_path, options, method, 
     assert_allclose(res.client_params, expected.client_params, rtol=1e-9)
 
 
+def test_sensitivity_is_printed_and_on_the_page(folder, direct, tmp_path, capsys, monkeypatch):
+    whole = ad.Results.sensitivity
+    monkeypatch.setattr(ad.Results, "sensitivity", lambda self, **given: whole(self, clients=False))
+    assert run(folder[0], "--sensitivity", "--html", f"{tmp_path}/fit.html") == 0
+    assert str(whole(direct.fit(), clients=False)) in capsys.readouterr().out
+    assert 'id="sensitivity-plot"' in (tmp_path / "fit.html").read_text(encoding="utf-8")
+
+
 def test_columns_of_the_model_and_kinds_of_covariance(folder, tmp_path, capsys):
     path, frame, net = folder
     options = [

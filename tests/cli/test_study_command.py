@@ -1,5 +1,6 @@
 """``adfl-stats study``, ``reproduce`` and ``completion`` in a shell."""
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -56,7 +57,6 @@ def test_a_study_from_the_shell(spec, tmp_path, capsys):
     [
         ("methods = [", [], "spec.toml: "),
         ("seed = 2", ["--out", "out"], "which holds another study; they differ in seed"),
-        ("", ["--table", "table.xls"], "its ending must be .csv or .parquet"),
         ("", ["--jobs", "0"], "jobs is 0; it must be at least 1"),
     ],
 )
@@ -67,6 +67,38 @@ def test_bad_input(spec, tmp_path, monkeypatch, capsys, change, options, message
     assert cli.main(["study", str(spec), "--jobs", "1", *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+@pytest.mark.parametrize(
+    ("module", "option", "message"),
+    [
+        ("", ["--table", "table.xls"], "'table.xls' does not end in .csv or .parquet"),
+        ("pyarrow", ["--table", "t.parquet"], "Parquet files need pyarrow; install it with: pip install 'adfl-stats"),
+        ("matplotlib", ["--plot", "map.png"], "plots need matplotlib; install it with: pip install 'adfl-stats[plot]'"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_the_work(spec, monkeypatch, capsys, module, option, message):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else found(name))
+    monkeypatch.setattr(ad.Study, "run", lambda *_, **__: pytest.fail("the study began"))
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["study", str(spec), *option])
+    assert message in capsys.readouterr().err
+
+
+def test_figure_1_asks_for_matplotlib_before_the_work(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert cli.main(["reproduce", "figure1", "--out", str(tmp_path / "new")]) == 2
+    assert "plots need matplotlib" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_that_is_not_there_is_named(capsys):
+    assert cli.main(["report", "/none/fit.npz"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("adfl-stats: ")
+    assert "/none/fit.npz" in line
+    assert line.endswith("No such file or directory")
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -131,6 +163,7 @@ def test_figure_1_in_small(tmp_path, capsys, monkeypatch):
         (["fit", "data.csv", "--att"], ["--attack", "--attackers", "--attack-option"]),
         (["reproduce", "fig"], ["figure1"]),
         (["completion", ""], ["--help", "bash", "zsh", "fish"]),
+        (["reproduce", "figure1", "--network", ""], ["circle", "er"]),
     ],
 )
 def test_completion_in_bash(capsys, words, expected):
@@ -146,7 +179,33 @@ def test_completion_of_other_shells(capsys):
     cli.main(["completion", "fish"])
     assert "__fish_seen_subcommand_from fit' -l formula" in capsys.readouterr().out
     cli.main(["completion", "zsh"])
-    assert capsys.readouterr().out.startswith("autoload -U +X bashcompinit && bashcompinit")
+    assert "autoload -U +X bashcompinit && bashcompinit" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("adfl-stats rep", {"report", "reproduce"}),
+        ("adfl-stats fit --coef", {"--coef-csv"}),
+        ("adfl-stats reproduce figure1 --network ", {"circle", "er"}),
+    ],
+)
+def test_completion_in_fish(capsys, tmp_path, line, expected):
+    cli.main(["completion", "fish"])
+    code = f"{capsys.readouterr().out}\ncomplete -C '{line}'"
+    own = os.environ | {"HOME": str(tmp_path)}
+    told = subprocess.run(["fish", "--no-config", "-c", code], capture_output=True, text=True, check=True, env=own)
+    assert set(told.stdout.split()) == expected
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
+def test_completion_loads_in_a_plain_zsh(capsys):
+    cli.main(["completion", "zsh"])
+    code = f"{capsys.readouterr().out}\nprint -- $_comps[adfl-stats]"
+    told = subprocess.run(["zsh", "-f", "-c", code], capture_output=True, text=True, check=True)
+    # The name of the function that completes the command.
+    assert "_adfl_stats" in told.stdout, told.stderr
 
 
 def test_every_command_has_help_with_an_example_and_its_statuses(capsys):

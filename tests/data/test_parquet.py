@@ -33,6 +33,7 @@ def stays():
             "w": rng.uniform(0.5, 2.0, n),
             "late": rng.random(n) < 0.5,
             "outcome": rng.choice(["well", "ill", "dead"], n),
+            "times": rng.integers(1, 60, n),
         }
     )
     frame.loc[n - 3 :, "ward"] = "z"
@@ -82,6 +83,7 @@ def assert_same(found, wanted):
         ("outcome ~ age", {}),
         ("late ~ age", {"weights": "w"}),
         ("grade ~ age", {"exposure": "days", "offset": "log size"}),
+        ("y ~ ward + offset(age)", {"freq_weights": "times", "weights": "w", "exposure": "days"}),
         ("y ~ 1", {}),
     ],
 )
@@ -170,6 +172,12 @@ def test_progress_counts_both_passes(path, capsys):
         ("y ~ np.cumsum(age)", {}, r"the terms 'np.cumsum\(age\)' of the formula have values that depend on other"),
         ("y ~ np.log(age - 50)", {}, r"the column 'np.log\(age - 50\)' has NaN or infinite values; the first is nan"),
         ("y ~ age", {"exposure": "log size"}, "the column 'log size' must be positive; row 1 of the file 'stays.par"),
+        ("y ~ age", {"freq_weights": "kg"}, "has no column 'kg'"),
+        (
+            "y ~ age",
+            {"freq_weights": "w"},
+            r"the column 'w' must be whole numbers of at least 1.*; row \d+ of the file",
+        ),
         ("y ~ age", {"missing": "skip"}, "missing is 'skip'; choose one of 'raise', 'drop'"),
         ("y ~ C(age)", {}, "the column 'age' is used as a factor and has more than 100 levels; use it as a number"),
     ],

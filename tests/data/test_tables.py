@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import statsmodels.api as sm
+from numpy.testing import assert_allclose, assert_array_equal
 
 import adfl_stats as ad
 
@@ -330,3 +331,20 @@ def test_rows_with_holes_inside_of_transforms_are_seen(stays):
 def test_columns_with_any_name(stays):
     data = ad.ClientData.from_frame(stays, 'count ~ `my weight` + I(2 * `my weight`) + log(Q("my weight"))', "site")
     np.testing.assert_allclose(data.X[:, 3], np.log(stays["my weight"]))
+
+
+def test_columns_with_the_names_of_functions():
+    """`type`, `sum` and `scale` are columns where the table has them, and functions where it does not."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"y": rng.normal(size=60), "type": rng.integers(1, 4, 60), "sum": rng.normal(size=60) ** 2})
+    frame = frame.assign(site=np.repeat(list("abc"), 20), level=frame["type"], total=frame["sum"])
+    net = ad.networks.complete(3, labels=list("abc"))
+    hiding = ad.DecentralizedGLM.from_formula("y ~ C(type) + np.log(sum)", frame, client="site", network=net)
+    plain = ad.DecentralizedGLM.from_formula("y ~ C(level) + np.log(total)", frame, client="site", network=net)
+    assert_array_equal(hiding.data.X, plain.data.X)
+    res, new = hiding.fit(ad.DFL()), frame.head(5)
+    assert_allclose(res.predict(new), plain.fit(ad.DFL()).predict(new))
+    with pytest.raises(ValueError, match="X lacks the formula's variables 'sum'; its columns are"):
+        res.predict(new.drop(columns="sum"))
+    with pytest.raises(ValueError, match="no column 'absent'"):
+        ad.DecentralizedGLM.from_formula("y ~ C(absent)", frame, client="site", network=net)

@@ -229,7 +229,7 @@ def test_by_default_the_numerical_error_is_small_beside_the_standard_error(famil
     pooled = sm.GLM(rows.y, rows.X, kinds[family](), var_weights=weight).fit(cov_type="HC0", tol=1e-12)
     assert res.converged
     assert res.numerical_error["total"] < 0.05
-    assert_allclose(res.bse, pooled.bse, rtol=0.01)
+    assert_allclose(res.standard_errors("HC0"), pooled.bse, rtol=0.01)
     off = np.abs(res.params - pooled.params) / pooled.bse
     assert off.max() < 0.05
     spread = np.sqrt(((res.client_params - res.params) ** 2).mean()) / pooled.bse
@@ -400,7 +400,8 @@ def test_the_data_of_clients_without_weight_are_irrelevant(seed, muted):
 @settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 2**20),
-    theta=st.lists(st.floats(-5.0, 5.0), min_size=3, max_size=3),
+    # Responses below 1e-150 are refused: their squares are zero.
+    theta=st.lists(st.floats(-5.0, 5.0).map(lambda v: v if abs(v) > 1e-100 else 0.0), min_size=3, max_size=3),
     method=st.sampled_from([ad.DFL, ad.Bridge, lambda init: ad.ADFL(lam=2.0, init=init)]),
 )
 def test_clients_who_agree_and_have_no_gradient_stay(seed, theta, method):

@@ -74,6 +74,38 @@ def test_places_choose_steps_and_stop_as_one_place_does(family):
     assert_allclose(whole.theta, run(data, family, CIRCLE, ad.DFL(), plan).theta, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
+@pytest.mark.parametrize("step", [None, 0.1])
+@pytest.mark.parametrize("network", [CIRCLE, SOCIAL], ids=["circle", "social"])
+def test_places_find_the_same_limit_to_the_bit(family, step, network):
+    """Newton's method with GMRES, where each place multiplies by its own rows."""
+    data, plan = drawn(family), Plan(step=step, solver="limit")
+    whole = run(data, family, network, ad.DFL(), plan, Batches(BOUNDS))
+    places = in_all_places(data, family, network, ad.DFL(), plan)
+    assert whole.solver == "limit"
+    for one in places:
+        assert (one.solver, one.step, one.rounds, one.needed) == ("limit", whole.step, whole.rounds, whole.needed)
+        assert one.trace == whole.trace
+    assert_array_equal(np.concatenate([one.theta for one in places]), whole.theta)
+    alone = run(data, family, network, ad.DFL(), plan)
+    assert_allclose(whole.theta, alone.theta, rtol=1e-8, atol=1e-9)
+
+
+def test_places_find_the_limit_by_rows_and_on_a_factorised_network():
+    """Fewer rows than coefficients in a client, and more clients than are inverted as a dense matrix."""
+    M = 320
+    sim = ad.simulate.glm_design("binomial", M=M, n=5, p=7, seed=2)
+    data, network = ad.ClientData.from_arrays(sim.X, sim.y, sim.client), ad.networks.directed_circle(M, 9)
+    bounds, plan = (0, 100, 101, M), Plan(step=0.3, solver="limit")
+
+    def work(k, at):
+        return run(some_clients(data, batches_of(bounds)[k]), "binomial", network, ad.DFL(), plan, at)
+
+    whole = run(data, "binomial", network, ad.DFL(), plan, Batches(bounds))
+    assert whole.solver == "limit"
+    assert_array_equal(np.concatenate([one.theta for one in in_places(bounds, work)]), whole.theta)
+
+
 def test_a_run_that_diverges_ends_in_all_places():
     data, plan = drawn("gaussian"), Plan(step=50.0, rounds=40)
     with pytest.raises(ad.DivergenceError, match="diverged in round"):

@@ -75,6 +75,8 @@ def test_it_does_not_matter_when_a_batch_is_computed(work, family):
     assert_allclose(ordered, work(problem_of(family)), rtol=1e-7, atol=1e-9)
 
 
+# Clients that are left out have no curvature either, and Newton's method on the network may fail.
+@pytest.mark.filterwarnings("ignore:no limit was found:adfl_stats.ConvergenceWarning")
 @pytest.mark.parametrize("work", [solution, error, coordinates, limit, start, adaptive])
 def test_the_sums_go_through_the_door(work):
     """Where the door leaves clients out, the result is another one."""

@@ -87,6 +87,40 @@ class Saving:
         return f"left behind: {left}" if left and failed else ""
 
 
+class Studying:
+    """A study with a folder: what is in it is whole, and the next call goes on to the same tables."""
+
+    def __init__(self):
+        self.wanted = self.study().run(jobs=1).draws()
+
+    def study(self):
+        sizes = {"n": 20, "p": 2}
+        return ad.Study(["DFL"], networks={"ours": ad.networks.complete(4)}, shares=[0], sizes=sizes, replicates=2)
+
+    def prepare(self, home):
+        (home / "study").mkdir()
+
+    def act(self, home):
+        self.study().run(jobs=1, out=home / "study")
+
+    def check(self, home, failed):
+        parts = list(home.rglob(".*.part"))
+        if failed and parts:
+            return f"left behind: {[part.name for part in parts]}"
+        for path in home.rglob("*.json"):
+            json.loads(path.read_text())
+        for part in parts:
+            # Two hours ago: nobody can be writing it still.
+            os.utime(part, (os.stat(part).st_mtime - 7200.0,) * 2)
+        again = self.study().run(jobs=1, out=home / "study").draws().drop(columns="seconds")
+        if not again.equals(self.wanted.drop(columns="seconds")):
+            return "other numbers"
+        written = pd.read_csv(home / "study" / "draws.csv").drop(columns="seconds")
+        if len(written) != len(again) or not np.allclose(written["mse"], again["mse"], rtol=1e-12):
+            return "other tables"
+        return "a part was not removed" if list(home.rglob(".*.part")) else ""
+
+
 def in_child(call):
     """Return the exit code of a child that calls, negative for a signal; 3 for an exception that is no OSError."""
     child = os.fork()
@@ -141,14 +175,16 @@ def file_faults(shim, task, home, stride):
             if code := in_child(check):
                 reason = home.parent / "reason"
                 wrong.append([kind, at, reason.read_text() if code == 1 else f"exit code {code} of the check"])
-            if kind != "SIGKILL" or code == 0:
-                count = int((home.parent / "steps").read_text()) if (home.parent / "steps").exists() else 0
-                steps = max(steps, count)
-            if at >= steps and kind == "SIGKILL":
-                break
-            if kind != "SIGKILL" and at > count:
-                break
             at += stride
+            if kind == "SIGKILL":
+                if at > steps:
+                    break
+                continue
+            count = int((home.parent / "steps").read_text())
+            if at - stride > count:
+                # Nothing failed: these are the steps of a call.
+                steps = count
+                break
     return {"steps": steps, "cases": cases, "wrong": wrong}
 
 
@@ -199,7 +235,7 @@ def allocation_faults(shim):
     return {"steps": most, "cases": cases, "wrong": wrong}
 
 
-TASKS = {"conversion": Conversion, "damaged": Damaged, "saving": Saving}
+TASKS = {"conversion": Conversion, "damaged": Damaged, "saving": Saving, "study": Studying}
 
 if __name__ == "__main__":
     library, name, place = sys.argv[1:4]

@@ -35,7 +35,9 @@ def run(shim, folder, task, stride):
 
 
 # Not every step here: `ADFL_FAULT_STRIDE=1 pytest tests/faults` tries each, in some minutes.
-@pytest.mark.parametrize(("task", "stride", "most"), [("conversion", 11, 40), ("damaged", 17, 40), ("saving", 1, 6)])
+@pytest.mark.parametrize(
+    ("task", "stride", "most"), [("conversion", 11, 40), ("damaged", 17, 40), ("saving", 1, 6), ("study", 9, 20)]
+)
 def test_whatever_step_fails_files_are_whole_or_not_there(shim, tmp_path, task, stride, most):
     """The error is an OSError with words; the next call works, and removes what a killed one left behind."""
     found, errors = run(shim, tmp_path, task, stride)

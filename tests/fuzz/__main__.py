@@ -15,9 +15,11 @@ import files
 import fits
 import garbage
 import kernel
+import pooled
 
 FUZZERS = {
     "kernel": kernel.case,
+    "pooled": pooled.case,
     "fits": fits.case,
     "garbage": garbage.case,
     "files": files.case,

@@ -111,7 +111,13 @@ def invariants(model, res, method, arguments):
     assert np.isfinite(res.client_params.to_numpy()).all()
     assert (res.client_weights.to_numpy() >= 0.0).all()
     assert res.client_params.index.equals(model.data.labels)
-    str(res.summary())
+    try:
+        str(res.summary())
+    except (ValueError, ad.DivergenceError) as error:
+        # A few rounds of a large step can end where fitted probabilities are 0 and 1, and rows say nothing.
+        assert arguments, error
+        assert "at this estimate" in str(error), error
+        return
     if res.record.smooth:
         assert (res.bse > 0.0).all()
     with tempfile.TemporaryDirectory() as folder:

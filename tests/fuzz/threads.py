@@ -1,8 +1,8 @@
-"""A large run in two threads: it uses two processors, and every bit is that of one thread."""
+"""A large run in two threads: both of them work, and every bit is that of one thread."""
 
 import os
 import sys
-import time
+from pathlib import Path
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from adfl_stats import _kernels
 
 
 def run(threads, rounds=60):
-    """Return the state after some rounds, and how many processors they took."""
+    """Return the state after some rounds, and the processor time of the second thread over that of the first."""
     rng = np.random.default_rng(0)
     M, n, p = 64, 3000, 40
     X, y = rng.normal(size=(M * n, p)), rng.integers(2, size=M * n).astype(float)
@@ -18,22 +18,32 @@ def run(threads, rounds=60):
     indices = np.array([[(m + k) % M for k in range(5)] for m in range(M)], dtype=np.int64).ravel()
     mixing = _kernels.Mixing(np.arange(0, 5 * M + 1, 5), indices, np.full(5 * M, 0.2))
     theta, moved = np.zeros((M, 1, p)), np.empty((rounds, 1))
-    wall, processor = time.perf_counter(), time.process_time()
+    before = processor_times()
     _kernels.rounds(mixing, loss, theta, np.full((M, 1), 0.5), rounds, moved, np.array([np.inf]), threads)
-    return theta, (time.process_time() - processor) / (time.perf_counter() - wall)
+    used = sorted((time - before.get(thread, 0) for thread, time in processor_times().items()), reverse=True)
+    return theta, used[1] / used[0] if len(used) > 1 else 0.0
+
+
+def processor_times():
+    """Return the nanoseconds that each thread of this process has run (Linux); a busy machine does not change them."""
+    times = {}
+    for task in Path("/proc/self/task").iterdir():
+        times[task.name] = int((task / "schedstat").read_text().split()[0])
+    return times
 
 
 def main():
-    one, _ = run(1)
-    best = 0.0
-    # A busy machine may give us one processor only; then the number says so.
+    one, alone = run(1)
+    shares = []
     for _ in range(5):
-        two, processors = run(2)
+        two, share = run(2)
         assert np.array_equal(one, two), "two threads changed the result"
-        best = max(best, processors)
-    wanted = 1.5 if _kernels.HAS_OPENMP and len(os.sched_getaffinity(0)) > 1 else 0.0
-    print(f"two threads used {best:.2f} processors; the results are equal to the bit")
-    return 0 if best >= wanted else 1
+        shares.append(share)
+    print(f"one thread: the second busiest took {alone:.2f} of the time of the busiest; two threads: {max(shares):.2f}")
+    print("the results are equal to the bit")
+    # Clients are handed out four at a time to whoever is free: equal shares but for what other programs take.
+    wanted = 0.3 if _kernels.HAS_OPENMP and len(os.sched_getaffinity(0)) > 1 else 0.0
+    return 0 if alone < 0.05 and max(shares) >= wanted else 1
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.engine.transport import LOCAL
 from adfl_stats.inference.at_estimate import AtEstimate
-from adfl_stats.inference.clustered import contrast_df, joint_df
+from adfl_stats.inference.client_contrasts import contrast_df, joint_df
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.heterogeneity import heterogeneity_of
 from adfl_stats.inference.record import fit_record

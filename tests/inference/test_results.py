@@ -74,7 +74,7 @@ def everything(res):
     found = {name: getattr(res, name) for name in quantities if name not in rows | {"network"}}
     found |= {f"cov {kind}": res.cov_params(kind) for kind in COV_TYPES}
     found |= {f"df {kind}": res.degrees_of_freedom(kind) for kind in COV_TYPES}
-    found |= {name: getattr(res, name)() for name in ("clients", "client_effects", "conf_int")}
+    found |= {name: getattr(res, name)() for name in ("clients", "client_effects", "conf_int", "tidy")}
     found |= {name: getattr(res, name)() for name in ("standard_errors", "detection_limit")}
     differ = res.heterogeneity()
     found |= {"differ": differ.to_frame(), "intervals": differ.intervals(), "T": differ.spread, "Q": str(differ)}
@@ -266,7 +266,7 @@ def test_file_brings_everything_back_exactly(any_res, tmp_path):
 
 def test_everything_leaves_no_public_method_out():
     asked = {"check", "cov_params", "clients", "conf_int", "degrees_of_freedom", "standard_errors", "summary"}
-    asked |= {"heterogeneity", "client_effects", "detection_limit"}
+    asked |= {"heterogeneity", "client_effects", "detection_limit", "tidy"}
     other = {
         "t_test",
         "wald_test",

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 import statsmodels.formula.api as smf
+from numpy.testing import assert_allclose
 from statsmodels.iolib.summary2 import summary_col
 
 import adfl_stats as ad
@@ -53,7 +54,7 @@ def test_rows_that_do_not_count_are_not_counted(model):
 
 
 def test_predictions_and_their_limits(pooled, peer, shuffled):
-    mine, theirs = pooled.get_prediction(), peer.get_prediction()
+    mine, theirs = pooled.get_prediction(cov_type="HC0"), peer.get_prediction()
     pd.testing.assert_frame_equal(
         mine.conf_int(0.1), pd.DataFrame(theirs.conf_int(alpha=0.1), shuffled.index), rtol=1e-2
     )
@@ -137,3 +138,25 @@ def test_texts_of_model_results_and_rates(model, res):
     page = model.rates(fit)._repr_html_()
     assert page.count("<table") == 2
     assert "Rates at step 0.1" in page
+
+
+def test_tidy_has_brooms_columns_and_the_numbers_of_statsmodels():
+    """A pooled fit: the table is what broom makes of statsmodels' HC1 results."""
+    rng = np.random.default_rng(5)
+    X, client = np.column_stack([np.ones(300), rng.normal(size=300)]), np.repeat(np.arange(6), 50)
+    y = X @ [1.0, 0.5] + rng.normal(size=300)
+    data = ad.ClientData.from_arrays(X, y, client, names=["const", "x"])
+    res = ad.DecentralizedGLM(data, ad.networks.complete(6)).fit(ad.DFL(), tolerance=1e-6)
+    theirs = sm.OLS(y, X).fit(cov_type="HC1", use_t=True)
+    table = res.tidy(alpha=0.1, cov_type="HC1")
+    assert table.columns.tolist() == ["term", "estimate", "std.error", "statistic", "p.value", "conf.low", "conf.high"]
+    assert table["term"].tolist() == ["const", "x"]
+    expected = np.column_stack([theirs.params, theirs.bse, theirs.tvalues, theirs.pvalues, theirs.conf_int(0.1)])
+    assert_allclose(table.iloc[:, 1:], expected, rtol=1e-5, atol=1e-12)
+    assert_allclose(res.tidy()["conf.high"], res.conf_int()[1])
+
+
+def test_networks_show_themselves_in_notebooks():
+    html = ad.networks.directed_circle(6, 2)._repr_html_()
+    assert "<table" in html
+    assert "SE(W)" in html

@@ -1,5 +1,7 @@
 """Clients that keep their weight: protected by name, or because they alone identify coefficients."""
 
+import warnings
+
 import numpy as np
 import pytest
 import statsmodels.formula.api as smf
@@ -84,3 +86,22 @@ def test_the_summary_says_who_was_protected(sites, circle):
 def test_protected_clients_must_exist(sites, circle):
     with pytest.raises(ValueError, match="protect names 'nobody', not among the clients 0, 1, 2, 3, 4 and 15 more"):
         build(sites, circle, "y ~ x1").fit(ad.ADFL(protect=["nobody"]))
+
+
+def test_few_rows_that_hold_much_of_a_coefficient_are_named(circle):
+    """One client of 20 has 50 of the 145 rows in which z varies, and loses its weight."""
+    sim = ad.simulate.paper_linear(abnormal=[7], corruption="BF", seed=1, M=20, n=50, p=3)
+    rows, rng = sim.frame().rename(columns={"client": "site"}), np.random.default_rng(2)
+    varies = (rows["site"] == 7) | (rows.groupby("site").cumcount() < 5)
+    rows["z"] = np.where(varies, rng.normal(size=len(rows)), 0.0)
+    model = build(rows, circle, "y ~ x1 + x2 + x3 + z")
+    with pytest.warns(
+        ad.SelectionWarning, match=r"hold 3\d% of the information about 'z'; its estimate depends on the"
+    ):
+        res = model.fit()
+    assert res.client_weights[7] < 0.01
+    assert "of the information about 'z'" in " ".join(str(res.summary()).split())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ad.ConvergenceWarning)
+        assert model.fit(ad.ADFL(protect=[7])).client_weights[7] == 1.0

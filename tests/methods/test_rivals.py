@@ -177,7 +177,7 @@ def test_exact_methods_reach_the_pooled_glm(method, family):
     res = rows.model(GRAPH.metropolis()).fit(method, tolerance=1e-6)
     assert res.converged
     assert_allclose(res.client_params, np.tile(pooled.params, (M, 1)), atol=2e-6 * pooled.bse.max())
-    assert_allclose(res.bse, sm.GLM(rows.y, rows.X, family=known).fit(cov_type="HC0").bse, rtol=1e-6)
+    assert_allclose(res.standard_errors("HC0"), sm.GLM(rows.y, rows.X, family=known).fit(cov_type="HC0").bse, rtol=1e-6)
     # A step that leaves DFL with a bias leaves them none.
     fixed = rows.model(GRAPH.metropolis()).fit(method, step=0.05, rounds=3000)
     assert_allclose(fixed.client_params, np.tile(pooled.params, (M, 1)), atol=1e-8)

@@ -323,10 +323,10 @@ def test_messages(call, error, match):
 
 
 def test_hopeless_draws_fail_at_once():
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(ValueError, match=r"expected degree of 5 for M = 1000000.*6.74e\+03 clients would be isolated"):
         networks.erdos_renyi(1_000_000, 5 / 999_999, seed=1)
-    assert time.perf_counter() - begin < 0.1
+    assert time.process_time() - begin < 0.1
 
 
 @pytest.mark.parametrize(
@@ -339,10 +339,10 @@ def test_hopeless_draws_fail_at_once():
     ids=["fixed_degree", "erdos_renyi", "directed"],
 )
 def test_a_hundred_thousand_clients(make):
-    begin = time.perf_counter()
+    begin = time.process_time()
     net = make(100_000)
     assert 0 < net.se < 1
-    assert time.perf_counter() - begin < 5  # takes about 0.5 s; a matrix of M^2 entries would need 80 GB
+    assert time.process_time() - begin < 5  # takes about 0.5 s; a matrix of M^2 entries would need 80 GB
     tracemalloc.start()
     try:
         net.lazy().se  # noqa: B018 - computed for its memory

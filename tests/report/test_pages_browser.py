@@ -151,6 +151,15 @@ def test_marks_speak_by_pointer_and_by_keyboard(page, fit):
 def test_page_fits_the_window(page, width):
     size(page, width)
     assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    # Drawings are in sight as a whole, and so are the letters of their axes.
+    outside = """return [...document.querySelectorAll("figure .frame > svg")].filter(drawing => {
+        const frame = drawing.parentNode.getBoundingClientRect();
+        return [drawing, ...drawing.querySelectorAll("text")].some(part => {
+            const box = part.getBoundingClientRect();
+            return box.left < frame.left - 1 || box.right > frame.right + 1;
+        });
+    }).map(drawing => drawing.closest("figure").id)"""
+    assert page.execute_script(outside) == []
 
 
 def luminance(page, selector):

@@ -45,6 +45,16 @@ def test_report_has_the_numbers_of_the_table(study):
     assert "<table" in report.as_html()
 
 
+def test_large_errors_have_three_digits():
+    from adfl_stats.report.efficiency import _with_error
+
+    assert _with_error(0.0061, 0.0013, 4) == "0.0061(13)"
+    assert _with_error(0.2078, 0.2039, 4) == "0.208(204)"
+    assert _with_error(83.3489, 24.804, 4) == "83.3(248)"
+    assert _with_error(5321.0, 1999.0, 2) == "5321(1999)"
+    assert _with_error(0.5, np.nan, 3) == "0.500"
+
+
 def test_report_of_a_part_says_so():
     part = ad.Study(["DFL"], shares=[0.2], sizes={"M": 20, "n": 40, "p": 3}, replicates=2, inference=False).run()
     part._done.popitem()
@@ -61,8 +71,9 @@ def test_curves_are_the_table_with_its_bands(study):
     assert_allclose(lines["DFL"].get_ydata(), dfl["mse"])
     assert_allclose(lines["oracle"].get_ydata(), dfl["oracle_mse"])
     band = ax.collections[0].get_paths()[0].vertices
-    top = dfl["mse"].iloc[1] * np.exp(1.959964 * dfl["mse_se"].iloc[1] / dfl["mse"].iloc[1])
-    assert_allclose(band[band[:, 0] == 0.2, 1].max(), top, rtol=1e-9)
+    # Two replicates: the 97.5 % quantile of Student's t with one degree of freedom.
+    top = dfl["mse"].iloc[1] * np.exp(12.706205 * dfl["mse_se"].iloc[1] / dfl["mse"].iloc[1])
+    assert_allclose(band[band[:, 0] == 0.2, 1].max(), top, rtol=1e-6)
     assert ax.get_yscale() == "log"
     looks = [(line.get_color(), line.get_marker(), str(line.get_linestyle())) for line in ax.lines]
     assert len(set(looks)) == 3

@@ -29,12 +29,13 @@ FULL = "readmitted ~ age + severity + comorbid + treated"
 def test_summary_shows_the_numbers_of_the_results(hospitals):
     sim, net, res = hospitals
     text = res.summary().as_text()
-    for name in res.params.index:
+    assert (res.cov_type, res.use_t) == ("CR2", True)
+    for name, df in res.degrees_of_freedom().items():
         line = next(line for line in text.splitlines() if line.startswith(f"{name} "))
         shown = [float(value) for value in line.split()[1:]]
         z = res.params[name] / res.bse[name]
-        low, high = res.params[name] + stats.norm.ppf([0.025, 0.975]) * res.bse[name]
-        wanted = [res.params[name], res.bse[name], z, 2 * stats.norm.sf(abs(z)), low, high]
+        low, high = res.params[name] + stats.t.ppf([0.025, 0.975], df) * res.bse[name]
+        wanted = [res.params[name], res.bse[name], z, 2 * stats.t.sf(abs(z), df), low, high]
         np.testing.assert_allclose(shown, wanted, atol=6e-4)
     assert re.search(r"Clients: +30$", text, re.M)
     assert re.search(r"Edges: +120$", text, re.M)
@@ -201,3 +202,15 @@ def test_spread_of_clients_fits_the_page(kind):
     table = _differences(SimpleNamespace(record=SimpleNamespace(glance=clients), bse=bse, params=bse)).table(20)
     assert {len(line) for line in table.as_text().splitlines()} == {78}
     assert kind in table.as_text()
+
+
+def test_lines_of_the_theory_are_not_shortened():
+    """Names of users are cut to their column; those of the paper fit in it."""
+    sim = ad.simulate.paper_linear(0.2, "BF", seed=1, M=12, n=40, p=3)
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    model = ad.DecentralizedGLM(data, ad.networks.directed_circle(12, 5))
+    for method in (ad.ADFL(), ad.ADFL(lam=2.0, measure="norm", equalise=False)):
+        text = str(model.fit(method).summary())
+        theory = text[text.index("Theory") : text.index("Notes:")]
+        assert "Prop. 1: step+SE(W)" in theory
+        assert "~" not in theory

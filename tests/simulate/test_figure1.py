@@ -23,6 +23,7 @@ def paper_table(**changes):
                 for name, mse in errors.items():
                     line = {"network": network, "design": "d", "corruption": kind, "share": share, "method": name}
                     line |= {"mse": mse, "mse_se": 0.0, "oracle_mse": oracle, "oracle_mse_se": 0.0, "failed": 0.0}
+                    line["replicates"] = 20
                     lines.append(line)
     return pd.DataFrame(lines)
 

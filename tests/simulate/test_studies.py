@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from pandas.testing import assert_frame_equal
+from scipy import stats
 from small_studies import numbers, small
 
 import adfl_stats as ad
@@ -213,7 +214,18 @@ def test_slopes_beside_the_theory(gaussian, plain):
     by_share = plain.slopes("share").set_index(["n", "method"])
     assert by_share.loc[(120, "DFL"), "theory"] == 2
     assert abs(by_share.loc[(120, "DFL"), "slope"] - 2) < 0.1
-    assert_allclose(by_share["upper"] - by_share["slope"], 1.959964 * by_share["se"], rtol=1e-6)
+    # The oracle's rows are those of the normal clients: log(1 / (1 - share)) on log share at .1, .2, .4.
+    logs = np.log([0.1, 0.2, 0.4])
+    flat = np.polyfit(logs, -np.log([0.9, 0.8, 0.6]), 1)[0]
+    assert_allclose(by_share.loc[(120, "oracle"), "theory"], flat, rtol=1e-9)
+    assert abs(by_share.loc[(120, "oracle"), "slope"] - flat) < 4 * by_share.loc[(120, "oracle"), "se"]
+    # Student's t with Satterthwaite's degrees of freedom, by hand: the middle point has next to no part in the slope.
+    points = plain.to_frame().query("n == 120 and share > 0")
+    parts = ((logs - logs.mean()) / np.sum((logs - logs.mean()) ** 2) * points["mse_se"] / points["mse"]) ** 2
+    degrees = parts.sum() ** 2 / np.sum(parts**2 / 39)
+    line = by_share.loc[(120, "DFL")]
+    assert_allclose(line["se"], np.sqrt(parts.sum()), rtol=1e-9)
+    assert_allclose(line["upper"] - line["slope"], stats.t.ppf(0.975, degrees) * line["se"], rtol=1e-9)
     with pytest.raises(ValueError, match="by is 'M', which has fewer than two positive values"):
         gaussian.slopes("M")
     with pytest.raises(ValueError, match="by is 'D'; choose one of 'N', 'share', 'M', 'n', 'p'"):

@@ -17,8 +17,9 @@ TOML = """
     methods = ["fit", "DFL", "oracle DFL"]
     corruptions = ["BF"]
     shares = [0.0, 0.2]
-    replicates = 2
+    replicates = 1
     seed = 3
+    inference = false
     sizes = {n = [40, 60], p = 3}
     [networks.ours]
     file = "edges.csv"
@@ -27,6 +28,7 @@ TOML = """
     slope = 2.0
     [fit]
     tolerance = 0.1
+    heterogeneity = "none"
 """
 
 
@@ -43,9 +45,10 @@ def test_a_study_from_a_file(tmp_path, monkeypatch):
         {"strong": {"family": "gaussian", "slope": 2.0}},
         shares=[0.0, 0.2],
         sizes={"n": [40, 60], "p": 3},
-        replicates=2,
+        replicates=1,
         seed=3,
-        fit={"tolerance": 0.1},
+        fit={"tolerance": 0.1, "heterogeneity": "none"},
+        inference=False,
     )
     assert read.specification() == direct.specification()
     assert_frame_equal(numbers(read.run()), numbers(direct.run()), check_exact=True)
@@ -75,6 +78,18 @@ def test_a_study_from_a_file(tmp_path, monkeypatch):
         ("replicates = 0", "replicates is 0; it must be at least 1"),
         ("sizes = {n = 0}", r"sizes\['n'\] is 0; it must be at least 1"),
         ("sizes = {n = 50, p = 3}", r"sizes has no 'M', which network 'circle-5' needs"),
+        (
+            "sizes = {M = 20, n = 9, p = 3, q = 3}",
+            r"spec.toml, line 1: sizes has 'q', which designs by name do not take",
+        ),
+        ('seed = 1\nnetworks = ["circle-500"]', r"spec.toml, line 2: network 'circle-500': D is 500; with M = 100"),
+        ('seed = 1\n\n[networks.a]\nfile = "no.csv"', r"spec.toml, line 3: network 'a': .*no.csv.*: No such file"),
+        ('[methods.a]\nmethod = "IOS"', r"spec.toml, line 1: method IOS needs the option 'b'"),
+        ('[corruptions.c]\nkind = "Composed"', r"spec.toml, line 1: corruptions: Composed needs the option 'parts'"),
+        (
+            '[corruptions.c]\nkind = "SignFlip"\nclients = [1]',
+            r"option of SignFlip is 'clients'; choose one of 'scale'",
+        ),
     ],
 )
 def test_bad_files(tmp_path, text, message):
@@ -108,6 +123,9 @@ def test_bad_files(tmp_path, text, message):
         (lambda: small(sizes=[10, 20]), TypeError, r"sizes is \[10, 20\]; give a mapping, as in sizes="),
         (lambda: small(corruptions=[ad.simulate.Dynamic()]), ValueError, "changes during the rounds, and fit has no"),
         (lambda: small(fit={"solver": "newton"}), ValueError, "solver is 'newton'; choose one of 'auto'"),
+        (lambda: small(fit=3), TypeError, r"fit is 3; give a mapping, as in fit="),
+        (lambda: small(inference="no"), TypeError, "inference is 'no'; give True or False"),
+        (lambda: small([3]), TypeError, "methods has 3, a number; give names or objects"),
         (lambda: small().to_frame(), ValueError, r"the study has no results yet; call run\(\) first"),
         (lambda: small().run(jobs=0), ValueError, "jobs is 0; it must be at least 1"),
     ],
@@ -115,6 +133,23 @@ def test_bad_files(tmp_path, text, message):
 def test_bad_calls(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_attacks_by_name(tmp_path):
+    text = """
+        methods = ["BRIDGE-M"]
+        shares = [0.2]
+        replicates = 1
+        sizes = {M = 20, n = 40, p = 3}
+        [corruptions.flips]
+        kind = "SignFlip"
+        scale = 2.0
+    """
+    (tmp_path / "spec.toml").write_text(textwrap.dedent(text))
+    named = ad.Study.from_toml(tmp_path / "spec.toml")
+    assert isinstance(named.corruptions["flips"], ad.attacks.SignFlip)
+    assert named.corruptions["flips"].scale == 2.0
+    assert isinstance(small(corruptions=["ALIE"]).corruptions["ALIE"], ad.attacks.ALIE)
 
 
 def test_missing_files(tmp_path):

@@ -190,6 +190,32 @@ def test_changed_functions_and_arrays_make_another_study(tmp_path):
             other.run(out=tmp_path)
 
 
+def test_descriptions_tell_objects_apart():
+    from fractions import Fraction
+    from pathlib import Path
+
+    from adfl_stats.simulate.specification import described, digest
+
+    pairs = [
+        (Path("a"), Path("b")),
+        (Fraction(1, 2), Fraction(1, 3)),
+        (np.exp, np.log),
+        (np.random.default_rng(1), np.random.default_rng(2)),
+        (sum, max),
+        (1j, 2j),
+    ]
+    for first, second in pairs:
+        assert digest(described(first)) != digest(described(second))
+    # What prints an address is the same in another process.
+    assert "0x" not in str(described([object(), np.random.default_rng(1), np.exp]))
+
+    def counts(n):
+        return counts(n - 1) if n else 0
+
+    # A function that calls itself has an end.
+    assert "itself" in str(described(counts))
+
+
 def test_another_version_is_refused(tmp_path, monkeypatch):
     small().run(out=tmp_path)
     monkeypatch.setattr("adfl_stats.simulate.specification.version", lambda name: "99.0")
@@ -208,7 +234,7 @@ def test_folders_that_cannot_be_used(tmp_path, monkeypatch):
     usage = folders.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(folders.shutil, "disk_usage", lambda path: usage)
     study = small()
-    with pytest.raises(OSError, match=r"whose disk has 0 MB left; the study may need 0 MB. Free some space"):
+    with pytest.raises(OSError, match=r"whose disk has 0.001 MB left; the study may need 0.0285 MB. Free some space"):
         study.run(out=tmp_path / "out")
     assert not study._done
 
@@ -219,12 +245,15 @@ def test_a_disk_that_fills_up_leaves_whole_files(tmp_path, monkeypatch):
 
     def full(descriptor):
         count.append(1)
-        if len(count) == 4:
+        # Twice a file, for it and for its folder: study.json and two data sets are written.
+        if len(count) == 7:
             raise OSError(28, "No space left on device")
         real(descriptor)
 
-    monkeypatch.setattr(folders.os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        OSError, match=r"\(No space left on device.*\). What was finished before is kept: run the study again"
+    ):
         small().run(out=tmp_path)
     assert len(list(tmp_path.glob("cells/*/*.json"))) == 2
     assert not list(tmp_path.rglob("*.part"))

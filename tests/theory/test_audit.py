@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from by_hand import Raw
+from small_fits import LAM, ROUNDS, STEP, linear_fit
 
 import adfl_stats as ad
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats.theory import Constants
 
-STEP, ROUNDS, LAM = 0.05, 40, 3.0
 NAMES = [
     "parameter space", "independent rows", "varrho", "lambda_min", "C_max", "L_max", "rho", "flat_min",
     "varrho < epsilon", "V", "||flat_A|| B", "MSE", "varrho^2",
@@ -31,32 +31,6 @@ ON_THETA0 = [
     "1 / omega_G", "bound", "start: centre", "bound from the start",
 ]  # fmt: skip
 STAND_IN_SET, STAND_IN_TRUTH = "The down-weighted clients stand in", "The estimate stands in for theta0."
-
-
-def linear_fit(sim, net, method=None, **words):
-    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    return ad.DecentralizedGLM(data, net).fit(method, **words)
-
-
-@pytest.fixture(scope="module")
-def sim():
-    return ad.simulate.paper_linear(0.25, "BF", seed=7, M=16, n=60, p=4)
-
-
-@pytest.fixture(scope="module")
-def unbalanced():
-    """Sixteen clients on a dense graph whose columns do not sum to one, yet with rho < 1."""
-    net = ad.networks.erdos_renyi(16, 0.7, seed=2)
-    assert net.se > 0.05
-    assert net.rho < 1
-    return net
-
-
-@pytest.fixture(scope="module")
-def res(sim, unbalanced):
-    method = ad.ADFL(lam=LAM, stages=1, init=ad.DFL())
-    # The theorems are about normal clients with one parameter.
-    return linear_fit(sim, unbalanced, method, step=STEP, rounds=ROUNDS, keep_data=True, heterogeneity="none")
 
 
 @pytest.fixture(scope="module")

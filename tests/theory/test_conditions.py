@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import special, stats
+from small_fits import STEP, linear_fit
 
 import adfl_stats as ad
 from adfl_stats.data import client_data as data_module
@@ -14,34 +15,6 @@ from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.regularity import regularity
 from adfl_stats.theory.flat import score_tests
-
-STEP, ROUNDS, LAM = 0.05, 40, 3.0
-
-
-def linear_fit(sim, net, method=None, **words):
-    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    return ad.DecentralizedGLM(data, net).fit(method, **words)
-
-
-@pytest.fixture(scope="module")
-def sim():
-    return ad.simulate.paper_linear(0.25, "BF", seed=7, M=16, n=60, p=4)
-
-
-@pytest.fixture(scope="module")
-def unbalanced():
-    """Sixteen clients on a dense graph whose columns do not sum to one, yet with rho < 1."""
-    net = ad.networks.erdos_renyi(16, 0.7, seed=2)
-    assert net.se > 0.05
-    assert net.rho < 1
-    return net
-
-
-@pytest.fixture(scope="module")
-def res(sim, unbalanced):
-    method = ad.ADFL(lam=LAM, stages=1, init=ad.DFL())
-    # The theorems are about normal clients with one parameter.
-    return linear_fit(sim, unbalanced, method, step=STEP, rounds=ROUNDS, keep_data=True, heterogeneity="none")
 
 
 def softmax(eta):
@@ -205,7 +178,7 @@ def test_condition_6_is_tested_at_theta0_where_it_is_given(res, sim):
     assert line.status == "holds"
     assert "at the level 0.05 / 4" in line.note
     others = int((p_values[~np.asarray(sim.abnormal, bool)] < 0.05).sum())
-    assert f"Of the 12 others {others} have a p-value below 0.05" in line.note
+    assert f"Of the 12 others {others} ha{'s' if others == 1 else 've'} a p-value below 0.05" in line.note
     # At the estimate, or by a linear gradient, the data do not show it.
     assert res.check(sim.abnormal)["flat_min"].status == "indicative"
     assert ad.Results(res.record).check(sim.abnormal, sim.theta0)["flat_min"].status == "indicative"

@@ -158,7 +158,7 @@ def test_summary_has_the_steps_of_the_coefficients_and_the_farthest_client():
     notes = " ".join(str(res.summary()).split())
     bound = np.linalg.eigvalsh(0.25 * sim.X.T @ sim.X / len(sim.X))
     assert f"it is {res.step / bound[-1]:.3g} to {res.step / bound[0]:.3g} by direction" in notes
-    assert f"Prop. 1: ~ep + SE(W) {res.step / bound[0]:.3g}" in notes
+    assert f"Prop. 1: step+SE(W) {res.step / bound[0]:.3g}" in notes
     # Consensus is a root mean square over clients; the farthest is beyond it.
     apart = np.abs(res.client_params - res.params) / res.bse
     assert f"the farthest client is at {apart.to_numpy().max():.3f}" in notes

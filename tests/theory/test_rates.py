@@ -577,3 +577,13 @@ def test_errors_name_what_is_wrong():
         model.advise(method=ad.Bridge("median"))
     with pytest.raises(ValueError, match=r"tolerance is 0; it must lie in \(0, inf\)"):
         model.advise(0.0)
+
+
+def test_rates_do_not_fit_the_model_of_clients(monkeypatch):
+    """What the rates need of the clients are their weights; the model of clients takes longer than all the rest."""
+    model = model_of(simulated(), NETWORKS["circle"])
+    res = model.fit(ad.DFL(), step=STEP, rounds=30)
+    monkeypatch.setattr(
+        "adfl_stats.inference.at_estimate.model_at", lambda *parts: pytest.fail("clients were modelled")
+    )
+    assert 0.0 < model.rates(res).exact < 1.0

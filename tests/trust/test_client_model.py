@@ -93,6 +93,27 @@ def test_correlated_effects_are_no_minority():
         assert correlation == pytest.approx(0.5, abs=0.24)
 
 
+@pytest.mark.parametrize("scale", [0.15, 0.5])
+def test_effects_with_heavy_tails_set_nobody_aside(scale):
+    """Effects of t with 3 df; of the sixth whose responses are mirrored all are found."""
+    rng = np.random.default_rng(0)
+    M, n = 90, 60
+    client = np.repeat(np.arange(M), n)
+    X = np.column_stack([np.ones(M * n), rng.standard_normal((M * n, 2))])
+    effects = rng.standard_normal((M, 3)) / np.sqrt(rng.chisquare(3, M) / 3)[:, None]
+    own = np.array([1.0, 2.0, -2.0]) + scale * effects
+    y = np.einsum("ij,ij->i", X, own[client]) + rng.standard_normal(M * n)
+    for bad in (0, 15):
+        for m in range(bad):
+            rows = client == m
+            y[rows] = 2.0 * y[rows].mean() - y[rows]
+        data = ad.ClientData.from_arrays(X, y, client)
+        res = ad.DecentralizedGLM(data, ad.networks.directed_circle(M, 5)).fit(solver="limit")
+        aside = res.client_weights.to_numpy() < 0.5
+        assert aside[:bad].all()
+        assert aside[bad:].mean() <= 0.03
+
+
 def test_spread_of_the_intercept_alone():
     model, _ = fitted(Cell("intercept", tau=2.0, spread="intercept"), 1)
     T = np.diag(model.spread) / model.units**2

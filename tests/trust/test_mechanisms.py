@@ -16,8 +16,8 @@ from adfl_stats.losses.families import resolve_family
 from adfl_stats.losses.glm import GLM
 from adfl_stats.simulate.field_designs import draw
 from adfl_stats.trust import client_model
-from adfl_stats.trust.client_model import client_scores, summarised
 from adfl_stats.trust.null import calibrate
+from adfl_stats.trust.scoring import client_scores, summarised
 
 MEANS = {
     "gaussian": lambda eta: eta,

@@ -128,6 +128,26 @@ def test_likelihood_of_a_fitted_spread_is_nearly_the_largest(second):
     assert -best.fun - reached < (0.1 if second else 1.0)
 
 
+def test_heavy_tails_are_those_of_t():
+    """The likelihood against SciPy's multivariate t: of 5 df if effects dominate, and else nearly normal."""
+    A, z = clients(12, 3, np.eye(3), 2)
+    for scale, dfs in ((1e4, (5.0, 5.1)), (1e-6, (1e6, np.inf))):
+        spread = replace(SPREADS["diagonal + rank 2"], heavy=True)
+        spread = replace(spread, variances=scale * spread.variances, directions=np.sqrt(scale) * spread.directions)
+        assert (spread.name, spread.n_variances) == ("diagonal + rank 2, heavy tails", 3)
+        marginal = spread.integrated(scores_of(A, z))
+        assert ((dfs[0] <= marginal.df) & (marginal.df <= dfs[1])).all()
+        run = normal_run(marginal)
+        T = spread.covariance
+        wanted = [
+            stats.multivariate_t(a @ run.centres[0], (np.eye(len(a)) + a @ T @ a.T) * (df - 2.0) / df, df).logpdf(b)
+            for a, b, df in zip(A, z, marginal.df, strict=True)
+        ]
+        constants = sum(0.5 * len(b) * np.log(np.pi) for b in z)
+        # A step has the likelihood of the parameters before it.
+        assert_allclose(pass_over(marginal, run).log_likelihoods[0], sum(wanted) + constants, rtol=1e-6)
+
+
 def test_a_direction_of_spread_is_found():
     direction = np.array([1.0, -1.0, 0.5, 0.0])
     A, z = clients(150, 4, 2.0 * np.outer(direction, direction), 6)

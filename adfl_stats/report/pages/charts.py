@@ -14,8 +14,8 @@ from adfl_stats.report.pages.markup import Html, joined, tag
 __all__ = ["Axis", "Plot", "figure", "marker"]
 
 WIDTH = 760
-# Room for a letter of the axis' font, in units of the drawing.
-LETTER = 6.6
+# Room for a letter of the axis' font, in units of the drawing; on narrow screens letters are larger.
+LETTER, NARROW = 6.6, 9.4
 # More points than that overlap: rims would hide them.
 MOST_APART = 150
 
@@ -122,8 +122,9 @@ class Plot:
         longest = max((len(text) for _, text in self.y.ticks()), default=1)
         # Names longer than that are cut; tables and tips have them in full.
         self._letters = min(longest, 26)
-        self.left = 30.0 + LETTER * self._letters
-        self.right, self.top, self.bottom = self.width - 12.0, 12.0, self.height - 46.0
+        self.left = 40.0 + LETTER * self._letters
+        last = max((len(text) for _, text in self.x.ticks()[-1:]), default=1)
+        self.right, self.top, self.bottom = self.width - max(12.0, NARROW * last / 2), 12.0, self.height - 46.0
 
     def _at(self, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
         up = self.y.unit(y) if self.y.names else 1.0 - self.y.unit(y)
@@ -210,7 +211,8 @@ class Plot:
             at = float(self._at(self.x.low, value)[1])
             pieces.append(tag("path", d=f"M{self.left:.1f} {at:.1f}H{self.right:.1f}", class_="grid"))
             short = text if len(text) <= self._letters else f"{text[: self._letters - 1]}…"
-            pieces.append(tag("text", short, x=f"{self.left - 7:.1f}", y=f"{at + 4:.1f}", text_anchor="end"))
+            place = {"x": f"{self.left - 7:.1f}", "y": f"{at + 4:.1f}", "class_": "place" if self.y.names else None}
+            pieces.append(tag("text", short, text_anchor="end", **place))
         middle = (self.left + self.right) / 2
         pieces.append(
             tag("text", self.x.label, x=f"{middle:.1f}", y=self.height - 8, text_anchor="middle", class_="axis")

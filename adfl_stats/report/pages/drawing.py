@@ -21,6 +21,8 @@ __all__ = ["CLASSES", "classes_of", "influence_classes", "network_figure"]
 MOST_DRAWN, MOST_EDGES, MOST_NAMED, MOST_ARROWS = 1500, 8000, 40, 400
 SIDE = 700
 MARGIN = 36.0
+# Room for a letter of a name, in units of the drawing.
+LETTER = 8.5
 
 # Classes of a weight, by upper end; the first is what counts as down-weighted.
 CLASSES = ((0.1, "w0", "below .1"), (0.5, "w1", ".1 to .5"), (0.9, "w2", ".5 to .9"), (np.inf, "w4", ".9 to 1"))
@@ -59,9 +61,12 @@ def network_figure(net: Network, kinds: Sequence[str], tips: Sequence[str], *, b
     if M > MOST_DRAWN:
         return paragraphs([f"The network has {M:,} clients and is not drawn; at most {MOST_DRAWN:,} are."])
     places, circle = layout(net)
-    places = MARGIN + places * (SIDE - 2 * MARGIN)
-    pairs, mutual, total = _edges(net)
     size = float(np.clip(110.0 / np.sqrt(M), 2.6, 9.0))
+    longest = max(len(str(label)) for label in net.labels) if M <= MOST_NAMED else 0
+    # Room for names beside the outermost clients; longer ones stand above or below.
+    margin = float(np.clip(size + 4 + LETTER * longest, MARGIN, 2.5 * MARGIN))
+    places = margin + places * (SIDE - 2 * margin)
+    pairs, mutual, total = _edges(net)
     strokes = _strokes(places, pairs, circle, size)
     arrows = len(pairs) <= MOST_ARROWS
     ink = "thin" if len(pairs) > 1500 else "fine" if len(pairs) > 300 else "full"
@@ -142,7 +147,7 @@ def _names(net: Network, places: Array, size: float) -> Html:
         at = x + (size + 4) * (1 if right else -1)
         text = str(label) if len(str(label)) <= 14 else f"{str(label)[:13]}…"
         # Near the edge of the drawing names stand towards the middle.
-        if (right and at + 7 * len(text) > SIDE) or (not right and at - 7 * len(text) < 0):
+        if (right and at + LETTER * len(text) > SIDE) or (not right and at - LETTER * len(text) < 0):
             at, right = x, None
         anchor = "middle" if right is None else "start" if right else "end"
         low = y + (size + 13 if y < SIDE / 2 else -size - 5) if right is None else y + 4

@@ -41,7 +41,7 @@ def extra_sections(extras: Iterable[object]) -> list[Section]:
 def _titled(extra: object) -> tuple[str, Html]:
     makers: list[tuple[type, Callable[[Any], tuple[str, Html]]]] = [
         (Rates, lambda rates: ("Convergence by round", _rates(rates))),
-        (Sensitivity, lambda found: ("Sensitivity", _sensitivity(found))),
+        (Sensitivity, lambda result: ("Sensitivity", _sensitivity(result))),
         (Report, lambda report: (report.title, _report(report))),
         (pd.DataFrame, lambda frame: ("Table", _frame(frame, "Table."))),
     ]
@@ -122,9 +122,9 @@ def _errors(rates: Rates) -> Html:
 # ---------------------------------------------------------------------- sensitivity
 
 
-def _sensitivity(found: Sensitivity) -> Html:
+def _sensitivity(result: Sensitivity) -> Html:
     """Return the largest moves of the estimate under other choices, drawn and as a table."""
-    table = found.to_frame()
+    table = result.to_frame()
     size = table["shift"].abs().fillna(-1.0).to_numpy()
     # The choices themselves, and of the clients left out those that move the estimate most.
     left = np.array([str(name[0] if isinstance(name, tuple) else name) == "without" for name in table.index])

@@ -90,12 +90,12 @@ def score_chart(res: Results) -> Html:
     return plot.figure("score-plot", "Clients by score statistic.", words)
 
 
-def deviation_chart(found: Heterogeneity, labels: pd.Index, weights: Array) -> Html:
+def deviation_chart(differences: Heterogeneity, labels: pd.Index, weights: Array) -> Html:
     """Return the clients' deviations in the coefficient with the largest spread, raw and shrunken."""
-    table = found.to_frame()
+    table = differences.to_frame()
     ratio = (table["tau"] / table["client se"]).fillna(0.0)
     coefficient = str(ratio.idxmax())
-    clients = found.clients.xs(table.index[int(np.argmax(ratio))], level="coefficient")
+    clients = differences.clients.xs(table.index[int(np.argmax(ratio))], level="coefficient")
     known = np.flatnonzero(clients["deviation"].notna())
     order = known[np.argsort(clients["deviation"].to_numpy()[known], kind="stable")]
     raw, effect, se = (clients[name].to_numpy()[order] for name in ("deviation", "effect", "se"))

@@ -272,17 +272,17 @@ def _network(res: Results | ObjectiveResults) -> Html:
 # ---------------------------------------------------------------------- differences and theory
 
 
-def _differences(res: Results, found: Any) -> Html:
+def _differences(res: Results, between: Any) -> Html:
     limit = res.detection_limit(SHARE)
     words = [
-        f"Cochran's Q = {found.statistic:.1f} on {found.df:.0f} degrees of freedom, p = {found.p_value:.2g}; I^2 = "
-        f"{found.i_squared:.0%}. The fit allows for a spread of kind: {found.kind}.",
+        f"Cochran's Q = {between.statistic:.1f} on {between.df:.0f} degrees of freedom, p = {between.p_value:.2g}; "
+        f"I^2 = {between.i_squared:.0%}. The fit allows for a spread of kind: {between.kind}.",
     ]
     pieces = [
         paragraphs(words),
-        plain_table(found.to_frame(), "Spread of each coefficient between clients.", corner="coefficient"),
-        deviation_chart(found, res.record.labels, res.record.weights),
-        plain_table(found.intervals(), "Intervals for the mean and for a new client.", corner="coefficient"),
+        plain_table(between.to_frame(), "Spread of each coefficient between clients.", corner="coefficient"),
+        deviation_chart(between, res.record.labels, res.record.weights),
+        plain_table(between.intervals(), "Intervals for the mean and for a new client.", corner="coefficient"),
         tag("h3", "What could not be seen"),
         paragraphs(
             [

@@ -7,7 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
+from adfl_stats._types import Array
 from adfl_stats.report.pages.charts import Axis, Plot
 from adfl_stats.report.pages.markup import Html, joined, paragraphs
 from adfl_stats.report.pages.page import Section, page
@@ -20,8 +22,8 @@ __all__ = ["StudyLike", "study_page"]
 MOST_PLOTS = 24
 # Styles of lines, in turn; the style sheet has as many.
 STYLES = 9
-# About a 95 % interval from a Monte-Carlo standard error.
-REACH = 1.96
+# Of the Monte-Carlo intervals.
+COVERAGE = 0.95
 
 COLUMNS = {
     "efficiency": "Mean squared error of the oracle, which knows the abnormal clients, over that of the method.",
@@ -122,7 +124,7 @@ def _plots(table: pd.DataFrame, factors: list[str], methods: list[str]) -> Html:
             key = f"plot-{len(pictures)}"
             many = len(shares) > 1 and own["share"].nunique() > 1
             pictures.append(_curves(own, methods, key, title) if many else _dots(own, methods, key, title))
-    words = ["Bands and intervals are 1.96 Monte-Carlo standard errors to each side. Point at a mark for its numbers."]
+    words = ["Bands and bars are 95 % Monte-Carlo intervals for the means. Point at a mark for its numbers."]
     if left:
         words.append(f"{left} further settings are in the table only.")
     return joined(paragraphs(words), *pictures)
@@ -134,28 +136,36 @@ def _curves(table: pd.DataFrame, methods: list[str], key: str, title: str) -> Ht
     known = [*table["mse"], *oracle["oracle_mse"]]
     x = Axis.of(table["share"], "share of abnormal clients", zero=True)
     plot = Plot(x, Axis.of(known, "mean squared error", log=True), 360)
-    plot.line(oracle["share"], oracle["oracle_mse"], "quiet dotted", "oracle")
     for k, (name, part) in enumerate(parts.items()):
         share, mse, se = (part[column].to_numpy(dtype=float) for column in ("share", "mse", "mse_se"))
-        reach = REACH * np.nan_to_num(se)
-        plot.band(share, np.maximum(mse - reach, 0.05 * mse), mse + reach, f"m{k % STYLES}")
+        factor = _factor(part)
+        plot.band(share, mse / factor, mse * factor, f"m{k % STYLES}")
         plot.line(share, mse, f"m{k % STYLES}", name)
         tips = [
             f"{name}, share {a:g}: MSE {number(b)} (se {number(c)})\nefficiency {number(e)}"
             for a, b, c, e in zip(share, mse, se, part["efficiency"], strict=True)
         ]
         plot.points(share, mse, f"m{k % STYLES}", tips, size=3.4)
+    # Above the methods that reach it.
+    plot.line(oracle["share"], oracle["oracle_mse"], "oracle", "oracle")
     return plot.figure(key, title, "Mean squared error of the normal clients' estimates, log scale.")
+
+
+def _factor(part: pd.DataFrame) -> Array:
+    """Return how far Student's intervals reach on the log scale, as factors of the mean; 1 for one replicate."""
+    degrees = np.maximum(part["replicates"].to_numpy(dtype=float) - 1.0, 1.0)
+    relative = (part["mse_se"] / part["mse"]).to_numpy(dtype=float)
+    return np.asarray(np.exp(np.nan_to_num(stats.t.ppf(0.5 + COVERAGE / 2, degrees) * relative)))
 
 
 def _dots(table: pd.DataFrame, methods: list[str], key: str, title: str) -> Html:
     part = table.set_index("method").reindex(methods)
     mse, se, efficiency = (part[name].to_numpy(dtype=float) for name in ("mse", "mse_se", "efficiency"))
-    reach, at = REACH * np.nan_to_num(se), np.arange(len(methods))
-    x = Axis.of([*(mse - reach), *(mse + reach), *part["oracle_mse"]], "mean squared error", log=True)
+    factor, at = _factor(part), np.arange(len(methods))
+    x = Axis.of([*(mse / factor), *(mse * factor), *part["oracle_mse"]], "mean squared error", log=True)
     plot = Plot(x, Axis(-0.6, len(methods) - 0.4, "", names=methods), 76 + 26 * len(methods))
     plot.rule(x=float(part["oracle_mse"].mean()), kind="quiet dotted", label="oracle")
-    plot.bars(np.maximum(mse - reach, 0.05 * mse), mse + reach, at, "good", "95 % Monte-Carlo interval")
+    plot.bars(mse / factor, mse * factor, at, "good", "95 % Monte-Carlo interval")
     tips = [
         f"{name}: MSE {number(a)} (se {number(b)})\nefficiency {number(c)}"
         for name, a, b, c in zip(methods, mse, se, efficiency, strict=True)

@@ -27,6 +27,8 @@ __all__ = [
 
 # Rows of the largest table, which keep a page below a megabyte. Ours.
 MOST_ROWS = 2000
+# Letters of a label that stays in one line. Ours.
+SHORT = 20
 
 VERDICTS = (
     "Verdicts: holds and fails are decided; indicative is a statement of order, whose constants the theory leaves "
@@ -77,7 +79,8 @@ def plain_table(frame: pd.DataFrame, caption: str, *, corner: str = "") -> Html:
         tag("tr", tag("th", _label(name), scope="row"), *(_cell(value) for value in values))
         for name, values in zip(frame.index, frame.astype(object).itertuples(index=False), strict=True)
     ]
-    return _framed(tag("table", tag("caption", caption), tag("thead", heads), tag("tbody", *rows)), caption)
+    body = (tag("caption", caption), tag("thead", heads), tag("tbody", *rows))
+    return _framed(tag("table", *body, class_=_width(frame.index) or None), caption)
 
 
 def fact_table(facts: Sequence[tuple[str, Any]], caption: str) -> Html:
@@ -161,7 +164,7 @@ def client_table(
         tag("thead", tag("tr", *heads)),
         tag("tbody", *rows),
         id=f"{key}-table",
-        class_="clients",
+        class_=f"clients {_width(frame.index)}".strip(),
     )
     return joined(tools, _framed(table, caption, class_="scroll tall"))
 
@@ -180,6 +183,11 @@ def glossary(words: Mapping[str, str], summary: str) -> Html:
 def _framed(table: Html, name: str, class_: str = "scroll") -> Html:
     """Return a table in a frame that scrolls where the page is narrow, by keyboard too."""
     return tag("div", table, class_=class_, tabindex="0", role="region", aria_label=name)
+
+
+def _width(labels: pd.Index) -> str:
+    """Return the class of a table whose labels are short: "BRIDGE-M" stays in one line, an address does not."""
+    return "short" if all(len(_label(label)) <= SHORT for label in labels) else ""
 
 
 def _label(label: Any) -> str:

@@ -46,7 +46,9 @@ def row_points(ax: Axes, rows: int) -> float:
     return float(72.0 * ax.bbox.height / ax.figure.dpi / (rows + 1))
 
 
-def name_rows(ax: Axes, names: Iterable[object], otherwise: str, some: Iterable[int] = ()) -> None:
+def name_rows(
+    ax: Axes, names: Iterable[object], otherwise: str, some: Iterable[int] = (), longest: int = LONGEST
+) -> None:
     """Write one name beside each row; where they would overlap, beside some, and call the whole axis `otherwise`.
 
     Parameters
@@ -59,8 +61,10 @@ def name_rows(ax: Axes, names: Iterable[object], otherwise: str, some: Iterable[
         What the rows are.
     some : sequence of int
         The rows to name, the most interesting first; those that would overlap an earlier one are left out.
+    longest : int
+        The most characters of a name; longer ones lose their middle.
     """
-    texts = shortened([str(name) for name in names], LONGEST)
+    texts = shortened([str(name) for name in names], longest)
     ax.set_ylim(-1, len(texts))
     points = row_points(ax, len(texts))
     ax.tick_params(axis="y", length=0)
@@ -84,6 +88,8 @@ def name_points(ax: Axes, x: Any, y: Any, names: Iterable[object], order: Iterab
     # Asking for the limits brings them up to date with what was drawn.
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
     page = ax.transData.transform(np.column_stack([x, y])) * 72.0 / ax.figure.dpi
+    # On the left of a rising curve there are its own points: names are above them.
+    up_by = 4 if left else 0
     taken: list[tuple[float, float, float]] = []
     for k in order:
         # A character is about half as wide as it is high.
@@ -93,7 +99,7 @@ def name_points(ax: Axes, x: Any, y: Any, names: Iterable[object], order: Iterab
             continue
         taken.append((begin, begin + width, up))
         ax.annotate(
-            texts[k], (x[k], y[k]), xytext=(-6 if left else 6, 0), textcoords="offset points",
+            texts[k], (x[k], y[k]), xytext=(-5 if left else 6, up_by), textcoords="offset points",
             ha="right" if left else "left", va="center", fontsize=8, zorder=5,
         )  # fmt: skip
 

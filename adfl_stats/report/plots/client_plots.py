@@ -66,12 +66,13 @@ def clients(res: Results, ax: Axes | None = None, label: int = 5) -> Axes:
     fit, model = res.record, res.record.clients
     order = np.argsort(model.statistics, kind="stable")
     names, trusted = fit.labels[order], fit.trusted[order]
-    place, height = np.arange(len(order)), np.sqrt(model.statistics[order])
+    place, height = np.arange(1, len(order) + 1), np.sqrt(model.statistics[order])
     limit = np.sqrt(model.quantile(0.95)[order])
     ax.fill_between(place, 0, limit, color=QUIET, alpha=0.15, lw=0, label="95 % of clients that follow the model")
     for mask, colour, text in ((trusted, TRUSTED, "trusted"), (~trusted, DOUBTED, "down-weighted")):
         size = float(np.clip(2400.0 / len(order), 5.0, 18.0))
         ax.scatter(place[mask], height[mask], s=size, color=colour, label=f"{text} ({int(mask.sum())})", zorder=3)
+    ax.locator_params(axis="x", integer=True)
     ax.set(xlabel="clients, by score", ylabel="root of the score statistic", ylim=(0, None))
     ax.legend(frameon=False, loc="upper left")
     ax.autoscale_view()

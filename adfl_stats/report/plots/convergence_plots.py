@@ -118,6 +118,7 @@ def lambda_path(res: Results, ax: Axes | None = None) -> Axes:
     ax.set_ylabel("score")
     other = ax.twinx()
     other.plot(at, table["trusted"], ":", color=QUIET, lw=1.2)
+    other.locator_params(axis="y", integer=True)
     other.set_ylabel("trusted clients (dotted)", color=QUIET)
     if len(table) > 1 and best in (0, len(table) - 1):
         end = "smallest" if best == 0 else "largest"

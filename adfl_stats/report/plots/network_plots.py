@@ -146,10 +146,10 @@ def spectrum(net: Network, ax: Axes | None = None) -> Axes:
 
 def _demand_network(net: Any, most: int, shown: str, instead: str) -> Network:
     """Return the network, or that of a graph, if it can be drawn."""
-    found = one_network(as_network(net, "net"), "a plot of the network")
-    if found.n_clients > most:
-        raise ValueError(f"net has {found.n_clients} clients; {shown} at most {most}. {instead}")
-    return found
+    network = one_network(as_network(net, "net"), "a plot of the network")
+    if network.n_clients > most:
+        raise ValueError(f"net has {network.n_clients} clients; {shown} at most {most}. {instead}")
+    return network
 
 
 def _layout(net: Network) -> tuple[Array, bool]:

@@ -24,7 +24,7 @@ MOST = 10
 
 
 def sensitivity(found: Sensitivity, coefficient: str | None = None, ax: Axes | None = None) -> Axes:
-    """Plot one coefficient with its 95 % interval under every choice.
+    """Plot one coefficient under every choice, with 1.96 standard errors on both sides.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def sensitivity(found: Sensitivity, coefficient: str | None = None, ax: Axes | N
     colours = [TRUSTED if abs(shift) < 1.0 else DOUBTED for shift in table["shift"]]
     ax.hlines(place, table["coef"] - reach, table["coef"] + reach, color=colours, lw=1.0)
     ax.scatter(table["coef"], place, s=16, c=colours, zorder=3)
-    name_rows(ax, [f"{what} {value}".strip() for what, value in table.index], "choices")
+    name_rows(ax, [f"{what} {value}".strip() for what, value in table.index], "choices", longest=30)
     ax.set(xlabel=name, title="grey: this fit; red: moved by more than one standard error")
     return without_frame(ax)
 
@@ -97,8 +97,8 @@ def bootstrap(found: Bootstrap, coefficient: str | None = None, ax: Axes | None 
     draws, centre, se = found.estimates[name], found.params[name], found.se[name]
     ax.hist(draws, bins=30, density=True, color=TRUSTED, alpha=0.5, label=f"{len(draws)} draws")
     low, high = found.conf_int().loc[name]
-    for limit in (low, high):
-        ax.axvline(limit, color=TRUSTED, lw=1.0, ls="--")
+    for limit, text in ((low, "95 % interval by the draws"), (high, None)):
+        ax.axvline(limit, color=TRUSTED, lw=1.0, ls="--", label=text)
     grid = np.linspace(min(draws.min(), centre - 3.5 * se), max(draws.max(), centre + 3.5 * se), 200)
     ax.plot(grid, stats.norm.pdf(grid, centre, se), color=DOUBTED, lw=1.5, label="normal, given the final weights")
     ax.axvline(centre, color="black", lw=1.0, label="estimate")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from adfl_stats._arguments import listing, one_of
 from adfl_stats.report.plots._axes import axes_for, without_frame
@@ -27,8 +28,8 @@ CURVES = tuple(
     {"color": colour, "marker": marker, "linestyle": dashes}
     for colour, marker, dashes in zip(_COLOURS, _MARKERS, _DASHES, strict=True)
 )
-# 97.5 % quantile of the normal law: bands are pointwise 95 % intervals for the mean over replicates.
-_BAND = 1.959964
+# Bands are pointwise intervals for the mean over replicates, by Student's t.
+_LEVEL = 0.95
 
 
 def study_curves(
@@ -88,11 +89,11 @@ def study_curves(
     positive = value in ("mse", "oracle_mse", "variance", "length", "length_client", "gap", "consensus", "seconds")
     for name, look in zip(names, _looks(len(names)), strict=True):
         line = part[part["method"] == name].sort_values(by)
-        _curve(ax, line[by], line[value], line[f"{value}_se"], positive, label=name, ms=5, lw=1.4, **look)
+        _curve(ax, line, by, value, positive, label=name, ms=5, lw=1.4, **look)
     if oracle and value == "mse":
         line = part[part["method"] == names[0]].sort_values(by)
         own = {"color": "black", "linestyle": "--", "lw": 1.6, "label": "oracle", "zorder": 4}
-        _curve(ax, line[by], line["oracle_mse"], line["oracle_mse_se"], positive, **own)
+        _curve(ax, line, by, "oracle_mse", positive, **own)
     if positive:
         ax.set_yscale("log")
     ax.set_xlabel(_WORDS.get(by, by))
@@ -137,13 +138,15 @@ def _chosen(table: pd.DataFrame, factors: list[str], by: str, where: dict[str, A
     return part
 
 
-def _curve(ax: Axes, x: pd.Series, y: pd.Series, se: pd.Series, positive: bool, **look: Any) -> None:
-    at, mean, spread = (part.to_numpy(dtype=float) for part in (x, y, se))
+def _curve(ax: Axes, line: pd.DataFrame, by: str, value: str, positive: bool, **look: Any) -> None:
+    columns = (by, value, f"{value}_se", "replicates")
+    at, mean, se, replicates = (line[name].to_numpy(dtype=float) for name in columns)
     ax.plot(at, mean, **look)
-    known = np.isfinite(spread) & np.isfinite(mean)
+    known = np.isfinite(se) & np.isfinite(mean)
     if not known.any():
         return
-    at, mean, spread = at[known], mean[known], _BAND * spread[known]
+    at, mean = at[known], mean[known]
+    spread = stats.t.ppf(0.5 + _LEVEL / 2, replicates[known] - 1.0) * se[known]
     if positive:
         factor = np.exp(spread / mean)
         low, high = mean / factor, mean * factor

@@ -1,0 +1,74 @@
+"""Whether one design lies inside another, by the values of their columns and not by their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adfl_stats._arguments import listing
+from adfl_stats._types import Array
+from adfl_stats.data.batches import row_blocks
+from adfl_stats.data.client_data import ClientData
+
+__all__ = ["check_same_rows", "embedding"]
+
+
+# A column lies in the span of others where the largest residual is below this part of its root mean square. Ours: the
+# square root of the rounding error, as the coefficients solve normal equations.
+IN_SPAN = 1e-6
+
+
+def check_same_rows(small: ClientData, large: ClientData, names: tuple[str, str]) -> None:
+    """Raise ValueError unless two designs have the same clients, responses, offsets and weights, row by row."""
+    one, other = names
+    if list(small.labels) != list(large.labels) or not np.array_equal(small.sizes, large.sizes):
+        raise ValueError(f"{one} has other clients or rows than {other}; build both from the same frame")
+    for part, word in (("classes", "classes"), ("y", "responses"), ("shift", "offsets"), ("row_weights", "weights")):
+        if not np.array_equal(_or_empty(getattr(small, part)), _or_empty(getattr(large, part))):
+            raise ValueError(f"{one} has other {word} than {other}, row by row; build both from the same frame")
+
+
+def _or_empty(values: Any) -> Any:
+    return () if values is None else values
+
+
+def embedding(small: ClientData, large: ClientData, names: tuple[str, str]) -> Array:
+    """Return B (p_large, p_small) with X_small = X_large B.
+
+    A column that the larger design has under the same name with the same values has a unit vector. Others are combined
+    from its columns by least squares, so that other units, codings of factors or splines are seen as what they are.
+
+    Raises
+    ------
+    ValueError
+        Where a column of the smaller design is no combination of the larger one's columns.
+    """
+    p, q = len(large.names), len(small.names)
+    place = {name: j for j, name in enumerate(large.names)}
+    shared = [(k, place[name]) for k, name in enumerate(small.names) if name in place]
+    same = np.array([j for _, j in shared], dtype=np.int64), np.array([k for k, _ in shared], dtype=np.int64)
+    equal, gram, cross = np.ones(len(shared), dtype=bool), np.zeros((p, p)), np.zeros((p, q))
+    squares = np.zeros(q)
+    for rows in row_blocks(large):
+        X, Z = large.X[rows], small.X[rows]
+        equal &= (X[:, same[0]] == Z[:, same[1]]).all(axis=0)
+        gram += X.T @ X
+        cross += X.T @ Z
+        squares += np.square(Z).sum(axis=0)
+    size = np.sqrt(np.diag(gram))
+    B = np.linalg.lstsq(gram / np.outer(size, size), cross / size[:, None], rcond=None)[0] / size[:, None]
+    B[:, same[1][equal]] = 0.0
+    B[same[0][equal], same[1][equal]] = 1.0
+    residual = np.zeros(q)
+    for rows in row_blocks(large):
+        residual = np.maximum(residual, np.abs(small.X[rows] - large.X[rows] @ B).max(axis=0))
+    outside = [small.names[k] for k in np.flatnonzero(residual > IN_SPAN * np.sqrt(squares / small.n_rows))]
+    if outside:
+        known = [name for name in outside if name in place]
+        also = f"; {listing(known)} is there by name, with other values" if known else ""
+        raise ValueError(
+            f"the models are not nested: {names[0]} has {listing(outside)}, which the columns of {names[1]} "
+            f"({listing(large.names)}) do not give{also}"
+        )
+    return np.asarray(B)

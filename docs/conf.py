@@ -1,0 +1,40 @@
+"""Sphinx settings; ``python docs/build.py`` lays out the sources and runs it."""
+
+from importlib import metadata
+
+project = "adfl_stats"
+author = "The adfl_stats developers"
+copyright = "The adfl_stats developers, BSD-3-Clause"
+release = metadata.version("adfl-stats")
+
+extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.mathjax"]
+exclude_patterns = ["_build"]
+templates_path = ["_templates"]
+
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 3
+nb_execution_mode = "force"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+
+# Page builders and readers have no network: the file is copied from a package (see build.py), never from a CDN.
+mathjax_path = "tex-svg.js"
+
+autosummary_generate = True
+autodoc_typehints = "none"
+# The templates list the members, with their own documentation.
+numpydoc_show_class_members = False
+
+html_theme = "pydata_sphinx_theme"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_title = f"adfl_stats {release}"
+html_show_sourcelink = False
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+}

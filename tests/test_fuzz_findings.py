@@ -1,0 +1,117 @@
+"""What the fuzzers found: each was an error without its argument's name, a quiet conversion or the process's end."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import adfl_stats as ad
+from adfl_stats import networks
+
+HUGE = 10**400
+DATES = np.array(["2020-01-01"], dtype="M8[D]")
+RNG = np.random.default_rng(0)
+X, Y, CLIENT = RNG.normal(size=(48, 2)), RNG.normal(size=48), np.repeat(np.arange(4), 12)
+FRAME = pd.DataFrame({"y": Y, "x": X[:, 0], "site": CLIENT})
+
+
+def by_frame(**roles):
+    return lambda: ad.ClientData.from_frame(FRAME, "y ~ x", **{"client": "site"} | roles)
+
+
+def parts(**changes):
+    return lambda: ad.ClientData(
+        **{"X": X, "y": Y, "offsets": np.arange(0, 49, 12), "labels": pd.RangeIndex(4), "names": ["a", "b"]} | changes
+    )
+
+
+def fit(**options):
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, Y, CLIENT), networks.complete(4))
+    return lambda: model.fit(ad.DFL(), **{"step": 0.05, "rounds": 3} | options)
+
+
+FIT = fit()()
+
+
+def contrast(hypotheses):
+    return lambda: FIT.wald_test(hypotheses)
+
+
+CASES = {
+    "nested lists of roles": (by_frame(client=[[1, 2], [3]]), TypeError, "client is a list with entries of different"),
+    "missing value as a role": (by_frame(weights=pd.NA), TypeError, "weights is <NA>, a missing value; name a column"),
+    "missing time as a role": (by_frame(offset=pd.NaT), TypeError, "offset is NaT, a missing value"),
+    "names without a length": (parts(names=np.array(1.0)), TypeError, "names is a ndarray; pass a list"),
+    "nested lists of lambda": (lambda: ad.ADFL(lam=[[1, 2], [3]]), TypeError, "lam must be a number, got [1, 2]"),
+    "imaginary lambda": (lambda: ad.ADFL(lam=[np.complex128(1 + 2j)]), TypeError, "lam must be a number, got np.compl"),
+    "masked lambda": (lambda: ad.ADFL(lam=np.ma.masked_less([1.0, -1.0], 0.0)), TypeError, "lam must be a number"),
+    "edges, no file": (lambda: ad.Network.from_edges("none"), FileNotFoundError, "edges is 'none': No such file"),
+    "edges, a folder": (lambda: ad.Network.from_edges("."), IsADirectoryError, "edges is '.', a folder"),
+    "results, no file": (lambda: ad.load("none.npz"), FileNotFoundError, "path is 'none.npz': No such file"),
+    "huge number of clients": (lambda: networks.erdos_renyi(HUGE, 0.5), ValueError, "M is 10000000000000000000... (4"),
+    "more clients than bits": (lambda: networks.directed_circle(2**31, 2), ValueError, "M is 2147483648; it must be"),
+    "vast random network": (lambda: networks.erdos_renyi(10**6, 0.6), ValueError, "q is 0.6: that makes about 6e+11 e"),
+    "vast degree": (lambda: networks.fixed_degree(10**6, 10**5), ValueError, "D is 100000: that makes about 1e+11"),
+    "vast blocks": (lambda: networks.stochastic_block([10**6], 0.5, 0), ValueError, "p_in is 0.5 and p_out is 0: "),
+    "vast discs": (lambda: networks.random_geometric(10**6, 0.5), ValueError, "radius is 0.5: that makes about 2e+11"),
+    "vast small world": (lambda: networks.small_world(10**6, 10**4, 0.1), ValueError, "k is 10000: that makes about"),
+    "vast scale-free network": (lambda: networks.scale_free(10**6, 10**4), ValueError, "m is 10000: that makes about"),
+    "a list of networks": (lambda: networks.schedule(3), TypeError, "networks is 3 (int); give a list of Network obje"),
+    "a list of blocks": (lambda: networks.stochastic_block(None, 1, 1), TypeError, "sizes is None (NoneType); give a"),
+    "methods of no kind": (lambda: ad.Study(np.array("DFL")), TypeError, "methods is array('DFL', dtype='<U3') (ndarr"),
+    "nested shares": (lambda: ad.Study(shares=[[1, 2], [3]]), TypeError, "shares must be a number, got [1, 2]"),
+    "unknown sizes": (lambda: ad.Study(sizes={"M": 9, "a": 1}), ValueError, "sizes has 'a', which designs by name do"),
+    "a class as a design": (lambda: ad.Study(designs=ad.DFL), TypeError, "designs has 'DFL', a ABCMeta; give 'gau"),
+    "a larger model of dates": (lambda: FIT.score_test(DATES), TypeError, "larger is a ndarray; pass a Decentralized"),
+    "vast design": (lambda: ad.design(1e-300, sigma=1e300), ValueError, "sigma / se is inf; it must lie in [0, 1e+09]"),
+    "unread hypothesis": (contrast("x9 = 0"), ValueError, "r_matrix is 'x9 = 0', which cannot be read (unrecognized"),
+    "contrasts of no size": (contrast(np.ones(7)), ValueError, "which cannot be read (wrong shape for coefs); give te"),
+    "imaginary contrasts": (contrast(np.ones(2) * 1j), TypeError, "r_matrix must hold numbers, and holds complex numb"),
+    "contrasts with NaN": (contrast([np.nan, 1.0]), ValueError, "which cannot be read (it has numbers that are not fi"),
+    "nested new rows": (lambda: FIT.predict([[1, 2], [3]]), TypeError, "X must hold numbers, and has entries of diffe"),
+    "rounds for ever": (fit(rounds=2**62), ValueError, "rounds is 4611686018427387904; it must be at most 1000000000"),
+    "huge number of threads": (fit(threads=HUGE), ValueError, "threads is 10000000000000000000... (401 digits)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("attempt", "error", "words"), CASES.values(), ids=CASES.keys())
+def test_refusals_name_the_argument(attempt, error, words):
+    with pytest.raises(error, match=re.escape(words)):
+        attempt()
+
+
+def test_seeds_may_be_of_any_length():
+    assert networks.erdos_renyi(20, 0.5, seed=2**100).n_clients == 20
+
+
+def test_more_threads_than_the_system_has_do_not_end_the_process():
+    # Work enough for threads: libgomp would ask the system for 20,000 of them, and give up.
+    rng = np.random.default_rng(1)
+    M, n = 20_000, 30
+    data = ad.ClientData.from_arrays(rng.normal(size=(M * n, 8)), rng.normal(size=M * n), np.repeat(np.arange(M), n))
+    model = ad.DecentralizedGLM(data, networks.directed_circle(M, 3))
+    many, one = (model.fit(ad.DFL(), step=0.1, rounds=2, threads=threads) for threads in (10**6, 1))
+    np.testing.assert_array_equal(many.client_params, one.client_params)
+
+
+@pytest.mark.filterwarnings("ignore::adfl_stats.AdflWarning")
+def test_an_estimate_whose_scores_overflow_is_said_to_be_one():
+    rng = np.random.default_rng(3)
+    design = np.column_stack([np.ones(48), 1e3 * rng.normal(size=48)])
+    data = ad.ClientData.from_arrays(design, rng.gamma(2.0, size=48), CLIENT)
+    res = ad.DecentralizedGLM(data, networks.complete(4), "gamma").fit(ad.DFL(), step=0.02, rounds=1)
+    with pytest.raises(ad.DivergenceError, match="at this estimate the clients' scores overflow"):
+        res.summary()
+
+
+@pytest.mark.filterwarnings("ignore::adfl_stats.AdflWarning")
+def test_an_estimate_at_the_end_of_the_range_of_means_is_said_to_be_one():
+    rng = np.random.default_rng(2)
+    design = np.column_stack([np.ones(48), 1e3 * rng.normal(size=48)])
+    data = ad.ClientData.from_arrays(design, rng.integers(2, size=48).astype(float), CLIENT)
+    res = ad.DecentralizedGLM(data, networks.complete(4), "binomial").fit(ad.DFL(), step=0.2, rounds=3)
+    with pytest.raises(
+        ValueError, match="where fitted means are at the end of their range, as after a step that is too"
+    ):
+        res.summary()

@@ -1,0 +1,65 @@
+"""The site's sources: every public name has its page, and what the pages name exists."""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import adfl_stats as ad
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture
+def build(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    monkeypatch.delitem(sys.modules, "build", raising=False)
+    return importlib.import_module("build")
+
+
+def test_every_public_name_is_in_the_reference(build):
+    names = [name for part in build.public_names().values() for name in part]
+    for name in names:
+        module, _, member = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), member), name
+    assert len(names) == len(set(names))
+    assert set(ad.__all__) - set(build.NAMESPACES) == {name.partition(".")[2] for name in names if name.count(".") == 1}
+    page = build.reference()
+    assert all(f"   {name}\n" in page for name in names)
+
+
+def test_the_map_of_the_theory_names_files_that_exist():
+    text = (DOCS / "theory.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`(tests/[^`]+)`", text)
+    modules = [name for name in re.findall(r"`([a-z_]+\.[a-z_0-9]+)`", text) if not name.startswith("net.")]
+    assert len(paths) > 12
+    for path in paths:
+        assert (ROOT / path).is_file(), path
+    for name in modules:
+        importlib.import_module(f"adfl_stats.{name}")
+
+
+def test_pages_are_reached_from_the_first(build, tmp_path, monkeypatch):
+    """Sphinx fails on a page in no table of contents; here the same without building the site."""
+    monkeypatch.setattr(build, "_mathjax", lambda: DOCS / "conf.py")
+    source = tmp_path / "source"
+    build.lay_out(source)
+    pages = {path.relative_to(source).with_suffix("").as_posix() for path in source.rglob("*.md")}
+    listed = set()
+    for page in pages:
+        text = (source / f"{page}.md").read_text(encoding="utf-8")
+        for block in re.findall(r"```\{toctree\}\n(.*?)```", text, re.S):
+            listed |= {line for line in block.splitlines() if line and not line.startswith(":")}
+    assert pages - listed == {"index"}
+    assert listed <= pages
+
+
+# One school has two pupils.
+@pytest.mark.filterwarnings("ignore:.*cannot show Condition 3:adfl_stats.ConditionWarning")
+def test_the_first_page_shows_code_that_runs(capsys):
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    exec(re.search(r"```python\n(.*?)```", text, re.S)[1], {})
+    assert "normexam" in capsys.readouterr().out
