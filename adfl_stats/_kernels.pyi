@@ -5,7 +5,7 @@ HAS_OPENMP: bool
 
 def instruction_set(lanes: int = -1) -> str: ...
 
-class Mixing:
+class Combiner:
     n_clients: int
     n_senders: int
     widest: int
@@ -36,7 +36,7 @@ class RowLoss(Loss):
         family: int,
         par: float = 0.0,
         outputs: int = 1,
-        shift: NDArray[np.float64] | None = None,
+        linear_offset: NDArray[np.float64] | None = None,
         row_weights: NDArray[np.float64] | None = None,
         metric: NDArray[np.float64] | None = None,
         ridge: NDArray[np.float64] | None = None,
@@ -45,10 +45,10 @@ class RowLoss(Loss):
 class GramLoss(Loss):
     def __init__(self, S: NDArray[np.float64], b: NDArray[np.float64], symmetric: bool = False) -> None: ...
 
-def combine(mixing: Mixing, theta: NDArray[np.float64], out: NDArray[np.float64]) -> None: ...
+def combine(combiner: Combiner, theta: NDArray[np.float64], out: NDArray[np.float64]) -> None: ...
 def gradient(loss: Loss, theta: NDArray[np.float64], out: NDArray[np.float64], threads: int = 1) -> None: ...
 def rounds(
-    mixing: Mixing,
+    combiner: Combiner,
     loss: Loss,
     theta: NDArray[np.float64],
     steps: NDArray[np.float64],
@@ -58,7 +58,7 @@ def rounds(
     threads: int = 1,
 ) -> int: ...
 def halo_round(
-    mixing: Mixing,
+    combiner: Combiner,
     loss: Loss,
     theta: NDArray[np.float64],
     steps: NDArray[np.float64],

@@ -116,7 +116,7 @@ class DecentralizedModel:
         with one_blas_thread():
             outcome = checked_outcome(method, problem, method.estimate(problem, plan))
             parts: dict[str, Any] = run_parts(problem, method, outcome, plan, [])
-            parts |= at_params(problem, problem.mean(outcome.theta), outcome.steps.totals)
+            parts |= at_params(problem, problem.mean(outcome.theta), outcome.steps.total_weights)
         return ObjectiveResults(ObjectiveRecord(**parts))
 
     def _problem(self, threads: int) -> Problem:

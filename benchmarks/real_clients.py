@@ -51,7 +51,7 @@ import adfl_stats as ad
 from adfl_stats._threads import one_blas_thread
 from adfl_stats.engine.pooled import pooled_estimate
 from adfl_stats.losses.client_sums import client_moments
-from adfl_stats.simulate.field_designs import CELLS, Cell, draw
+from adfl_stats.simulate.field_designs import CELLS, FieldCell, draw
 
 Q, WEIGHT, MOST_ZERO = 0.1, 0.5, 0.02
 SMALL = ("gaussian-tau1", "gaussian-tau1-flip", "binomial-tau0-flip", "poisson-nb", "gaussian-M10-tau0")
@@ -87,7 +87,7 @@ def network(M: int) -> ad.Network:
     return ad.networks.complete(M) if M <= 6 else ad.networks.directed_circle(M, 5)
 
 
-def bounds(cell: Cell) -> list[Bound]:
+def bounds(cell: FieldCell) -> list[Bound]:
     """Return what is wanted of a cell."""
     if cell.M <= 20:
         return [Bound("coverage", 0.92, 0.97)]
@@ -100,7 +100,7 @@ def bounds(cell: Cell) -> list[Bound]:
     return found
 
 
-def replicate(cell: Cell, k: int, rivals: bool) -> dict[str, Any]:
+def replicate(cell: FieldCell, k: int, rivals: bool) -> dict[str, Any]:
     """Draw one data set, fit it and hold the fit against the truth."""
     with one_blas_thread(), warnings.catch_warnings():
         # Small clients are separated, and what did not converge shows in its error.
@@ -283,7 +283,7 @@ def rival_table(table: pd.DataFrame) -> str:
     return str(shown.assign(**{"beats the fit": beaten}).to_string(index=False))
 
 
-def run(cells: list[Cell], replicates: int, jobs: int = 1, rivals: bool = False) -> pd.DataFrame:
+def run(cells: list[FieldCell], replicates: int, jobs: int = 1, rivals: bool = False) -> pd.DataFrame:
     """Return one row per cell and data set."""
     tasks = [(cell, k) for cell in cells for k in range(replicates)]
     found = Parallel(n_jobs=jobs, return_as="generator")(delayed(replicate)(*task, rivals) for task in tasks)
@@ -294,7 +294,7 @@ def run(cells: list[Cell], replicates: int, jobs: int = 1, rivals: bool = False)
     return pd.DataFrame(list(found))
 
 
-def chosen(patterns: list[str] | None, small: bool) -> list[Cell]:
+def chosen(patterns: list[str] | None, small: bool) -> list[FieldCell]:
     """Return the cells whose names match one of the patterns."""
     names = SMALL if small and not patterns else tuple(CELLS)
     cells = [CELLS[name] for name in names if any(fnmatchcase(name, pattern) for pattern in patterns or ["*"])]

@@ -38,11 +38,11 @@ def problem(D: int) -> Problem:
 
 def ours(task: Problem, rule: Rule) -> Callable[[], np.ndarray]:
     """Return a call that does ROUNDS rounds in the kernel."""
-    loss, mixing, steps = task.glm.loss(), Exchange(task, rule).mixing, np.full((M, 1), STEP)
+    loss, combiner, steps = task.glm.loss(), Exchange(task, rule).combiner, np.full((M, 1), STEP)
 
     def call() -> np.ndarray:
         theta = np.zeros((M, 1, P))
-        _kernels.rounds(mixing, loss, theta, steps, ROUNDS, np.empty((ROUNDS, 1)), np.array([np.inf]), 1)
+        _kernels.rounds(combiner, loss, theta, steps, ROUNDS, np.empty((ROUNDS, 1)), np.array([np.inf]), 1)
         return theta[:, 0]
 
     return call

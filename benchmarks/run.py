@@ -68,13 +68,13 @@ def problem(family: str, sizes: np.ndarray, p: int = P, network: ad.Network | No
 
 def ours(task: Problem, rounds: int = ROUNDS, steps: tuple[float, ...] = (STEP,), threads: int = 1) -> Call:
     """Return a call that does rounds in the kernel, one run for each of the steps, and returns (M, runs, p)."""
-    mixing, loss, runs = Exchange(task).mixing, task.glm.loss(), len(steps)
+    combiner, loss, runs = Exchange(task).combiner, task.glm.loss(), len(steps)
     alpha = np.tile(steps, (task.M, 1))
 
     def call() -> np.ndarray:
         theta = np.zeros((task.M, runs, task.P))
         moved, limits = np.empty((rounds, runs)), np.full(runs, np.inf)
-        _kernels.rounds(mixing, loss, theta, alpha, rounds, moved, limits, threads)
+        _kernels.rounds(combiner, loss, theta, alpha, rounds, moved, limits, threads)
         return theta
 
     return call
@@ -128,11 +128,11 @@ def pooled(repeats: int) -> list[Row]:
         theta = np.zeros((M, 1, P))
         metric, curvatures = task.coordinates(np.zeros(P))
         loss, alpha, rounds = task.glm.loss(metric), np.full((M, 1), 1.0 / curvatures.mean()), 150
-        mixing = Exchange(task).mixing
+        combiner = Exchange(task).combiner
 
-        def mine(mixing=mixing, loss=loss, theta=theta, alpha=alpha, rounds=rounds) -> np.ndarray:
+        def mine(combiner=combiner, loss=loss, theta=theta, alpha=alpha, rounds=rounds) -> np.ndarray:
             theta[:] = 0.0
-            _kernels.rounds(mixing, loss, theta, alpha, rounds, np.empty((rounds, 1)), np.full(1, np.inf), 1)
+            _kernels.rounds(combiner, loss, theta, alpha, rounds, np.empty((rounds, 1)), np.full(1, np.inf), 1)
             return theta.mean(axis=(0, 1))
 
         glm = pooled_glm(task)
@@ -205,7 +205,7 @@ def limit(_: int, step: float = 0.002, accuracy: float = 1e-8) -> list[Row]:
     for family, wanted in (("gaussian", ">= 30"), ("binomial", ">= 15")):
         for D in (5, 30):
             task = problem(family, np.full(M, N_ROWS), network=ad.networks.directed_circle(M, D))
-            mixing, loss = Exchange(task).mixing, task.glm.loss()
+            combiner, loss = Exchange(task).combiner, task.glm.loss()
             trust = task.steps(np.ones(M))
             began = time.perf_counter()
             found = limits(task, np.zeros((M, 1, P)), [trust], step)
@@ -213,7 +213,7 @@ def limit(_: int, step: float = 0.002, accuracy: float = 1e-8) -> list[Row]:
             theta, alpha, taken = np.zeros((M, 1, P)), np.full((M, 1), step), 0.0
             while np.abs(theta - found.theta).max() > accuracy:
                 began = time.perf_counter()
-                _kernels.rounds(mixing, loss, theta, alpha, 200, np.empty((200, 1)), np.array([np.inf]), 1)
+                _kernels.rounds(combiner, loss, theta, alpha, 200, np.empty((200, 1)), np.array([np.inf]), 1)
                 taken += time.perf_counter() - began
             rows.append(
                 row(f"{family}, D = {D}, step {step:g}, to {accuracy:g}: rounds / limit", taken / direct, wanted)

@@ -18,9 +18,9 @@ from adfl_stats import _kernels
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Exchange
 from adfl_stats.engine.rules import Rule
-from adfl_stats.losses.evaluation import evaluate, plain_scores
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.point_sums import plain_scores, sums_at
 
 pytest.importorskip("pytest_benchmark")
 
@@ -51,27 +51,27 @@ def test_rounds(benchmark, family, runs):
 
     def rounds():
         theta = np.zeros((100, runs, 50))
-        return _kernels.rounds(task.mixing, loss, theta, steps, 20, moved, limits, 1)
+        return _kernels.rounds(task.combiner, loss, theta, steps, 20, moved, limits, 1)
 
     assert benchmark(rounds) == 20
 
 
 def test_median_rounds(benchmark):
     task = problem("binomial", EQUAL, 50)
-    mixing = Exchange(task, Rule("median")).mixing
+    combiner = Exchange(task, Rule("median")).combiner
     steps, moved, limits = np.full((100, 1), 0.05), np.empty((20, 1)), np.full(1, np.inf)
 
     def rounds():
-        return _kernels.rounds(mixing, task.glm.loss(), np.zeros((100, 1, 50)), steps, 20, moved, limits, 1)
+        return _kernels.rounds(combiner, task.glm.loss(), np.zeros((100, 1, 50)), steps, 20, moved, limits, 1)
 
     assert benchmark(rounds) == 20
 
 
 @pytest.mark.parametrize("sizes", [EQUAL, MANY], ids=["100 clients", "5000 small clients"])
-def test_evaluate(benchmark, sizes):
+def test_sums_at(benchmark, sizes):
     task = problem("binomial", sizes, 10)
-    found = benchmark(evaluate, task.glm.data, task.glm.family, np.zeros(10), np.ones(task.M))
-    assert np.isfinite(found.evaluation.meat).all()
+    found = benchmark(sums_at, task.glm.data, task.glm.family, np.zeros(10), np.ones(task.M))
+    assert np.isfinite(found.weighted_sums.meat).all()
 
 
 def test_plain_scores(benchmark):

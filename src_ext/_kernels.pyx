@@ -130,7 +130,7 @@ cdef struct Layout:
     Py_ssize_t p, runs, outputs, cols, size
 
 
-include "mixing.pxi"
+include "combiner.pxi"
 include "losses.pxi"
 
 
@@ -174,30 +174,30 @@ cdef int check_loss(Loss loss, const double[:, :, ::1] theta) except -1:
     return 0
 
 
-cdef int check_round(Mixing mixing, Loss loss, const double[:, :, ::1] theta, const double[:, ::1] steps) except -1:
-    """Raise unless the clients of the mixing and of the loss can do rounds with these steps."""
+cdef int check_round(Combiner combiner, Loss loss, const double[:, :, ::1] theta, const double[:, ::1] steps) except -1:
+    """Raise unless the clients of the combiner and of the loss can do rounds with these steps."""
     check_loss(loss, theta)
-    if mixing.n_clients != loss.n_clients:
-        raise ValueError(f"the mixing is of {mixing.n_clients} clients, the loss of {loss.n_clients}")
-    mixing.check_senders(theta.shape[0])
+    if combiner.n_clients != loss.n_clients:
+        raise ValueError(f"the combiner is of {combiner.n_clients} clients, the loss of {loss.n_clients}")
+    combiner.check_senders(theta.shape[0])
     same("steps", 0, steps.shape[0], loss.n_clients, "one for each client")
     same("steps", 1, steps.shape[1], theta.shape[1], "one for each run")
     return 0
 
 
-def combine(Mixing mixing not None, const double[:, :, ::1] theta not None, double[:, :, ::1] out not None):
-    """Write what every client of `mixing` hears: row m of `out` combines rows of `theta`."""
+def combine(Combiner combiner not None, const double[:, :, ::1] theta not None, double[:, :, ::1] out not None):
+    """Write what every client of `combiner` hears: row m of `out` combines rows of `theta`."""
     cdef Py_ssize_t m
-    mixing.check_senders(theta.shape[0])
-    check_state("out", out, mixing.n_clients, theta.shape[1], theta.shape[2])
+    combiner.check_senders(theta.shape[0])
+    check_state("out", out, combiner.n_clients, theta.shape[1], theta.shape[2])
     if theta.shape[1] * theta.shape[2] == 0:
         return
-    cdef double *work = allocate(mixing.work())
-    cdef double cost = mixing.cost(theta.shape[1] * theta.shape[2])
-    cdef Watch signals = watch(cost * mixing.n_clients, mixing.n_clients)
+    cdef double *work = allocate(combiner.work())
+    cdef double cost = combiner.cost(theta.shape[1] * theta.shape[2])
+    cdef Watch signals = watch(cost * combiner.n_clients, combiner.n_clients)
     try:
-        for m in range(mixing.n_clients):
-            mixing.row(m, &theta[0, 0, 0], theta.shape[1], theta.shape[2], &out[m, 0, 0], work)
+        for m in range(combiner.n_clients):
+            combiner.row(m, &theta[0, 0, 0], theta.shape[1], theta.shape[2], &out[m, 0, 0], work)
             if m & signals.clients == 0:
                 look(&signals)
                 ended(&signals)
@@ -238,7 +238,7 @@ def gradient(Loss loss not None, const double[:, :, ::1] theta not None, double[
         release(work)
 
 
-def rounds(Mixing mixing not None, Loss loss not None, double[:, :, ::1] theta not None,
+def rounds(Combiner combiner not None, Loss loss not None, double[:, :, ::1] theta not None,
            const double[:, ::1] steps not None, Py_ssize_t n_rounds, double[:, ::1] moved not None,
            const double[::1] limits not None, int threads=1):
     """Do `n_rounds` rounds in place and return how many were done.
@@ -248,45 +248,45 @@ def rounds(Mixing mixing not None, Loss loss not None, double[:, :, ::1] theta n
     ``moved[t, r]`` receives the longest move (Euclidean) of any client in round t of run r.
     The loop stops after a round in which a move is not finite or exceeds ``limits[r]``.
     """
-    check_round(mixing, loss, theta, steps)
+    check_round(combiner, loss, theta, steps)
     check_state("theta", theta, loss.n_clients, theta.shape[1], loss.n_columns * loss.outputs)
     same("limits", 0, limits.shape[0], theta.shape[1], "one for each run")
     same("moved", 1, moved.shape[1], theta.shape[1], "one for each run")
     if not 0 <= n_rounds <= moved.shape[0]:
         raise ValueError(f"n_rounds={n_rounds}; moved has room for 0 to {moved.shape[0]} rounds")
-    return run_rounds(mixing, loss, theta, theta, steps, n_rounds, moved, limits, threads)
+    return run_rounds(combiner, loss, theta, theta, steps, n_rounds, moved, limits, threads)
 
 
-def halo_round(Mixing mixing not None, Loss loss not None, const double[:, :, ::1] theta not None,
+def halo_round(Combiner combiner not None, Loss loss not None, const double[:, :, ::1] theta not None,
                const double[:, ::1] steps not None, double[:, :, ::1] out not None, double[::1] moved not None,
                int threads=1):
     """Do one round for some clients of a network, given also the estimates of those whom they hear.
 
-    The first rows of `theta` are those of the clients of `mixing` and `loss`, in their order; behind them
-    follow the halo's, the clients elsewhere that the indices of `mixing` name. The clients' next rows are
+    The first rows of `theta` are those of the clients of `combiner` and `loss`, in their order; behind them
+    follow the halo's, the clients elsewhere that the indices of `combiner` name. The clients' next rows are
     written into `out`, and their longest move in each run into `moved`. Clients in parts, each with its
     halo, do the same rounds to the bit as all of them at once.
     """
-    check_round(mixing, loss, theta, steps)
+    check_round(combiner, loss, theta, steps)
     if theta.shape[0] < loss.n_clients:
         raise ValueError(f"theta has {theta.shape[0]} rows; wanted are {loss.n_clients} of clients, then the halo's")
     check_state("out", out, loss.n_clients, theta.shape[1], loss.n_columns * loss.outputs)
     same("theta", 2, theta.shape[2], out.shape[2], "as many as the loss has")
     same("moved", 0, moved.shape[0], theta.shape[1], "one for each run")
     cdef double[:, ::1] first = <double[:1, :moved.shape[0]:1]> &moved[0]
-    run_rounds(mixing, loss, theta, out, steps, 1, first, None, threads)
+    run_rounds(combiner, loss, theta, out, steps, 1, first, None, threads)
 
 
-cdef Py_ssize_t run_rounds(Mixing mixing, Loss loss, const double[:, :, ::1] theta, double[:, :, ::1] out,
+cdef Py_ssize_t run_rounds(Combiner combiner, Loss loss, const double[:, :, ::1] theta, double[:, :, ::1] out,
                            const double[:, ::1] steps, Py_ssize_t n_rounds, double[:, ::1] moved,
                            const double[::1] limits, int threads) except -1:
     """Do rounds from `theta` and write the clients' rows into `out`; more than one needs all senders among them."""
     cdef Py_ssize_t m, r, t, M = loss.n_clients, R = theta.shape[1], done = 0
     cdef Layout shape = layout_of(loss, R)
     cdef Py_ssize_t size = shape.size
-    cdef Py_ssize_t each = eights(2 * size + 2 * eights(shape.cols) + max(mixing.state_work(shape), loss.work(shape)))
+    cdef Py_ssize_t each = eights(2 * size + 2 * eights(shape.cols) + max(combiner.state_work(shape), loss.work(shape)))
     cdef int team = useful_threads(threads, M, loss.flops * R)
-    cdef Watch signals = watch(loss.flops * R + M * mixing.cost(size), M)
+    cdef Watch signals = watch(loss.flops * R + M * combiner.cost(size), M)
     cdef bint due
     cdef double *now = NULL
     cdef double *then = NULL
@@ -305,7 +305,7 @@ cdef Py_ssize_t run_rounds(Mixing mixing, Loss loss, const double[:, :, ::1] the
                 due = t & signals.rounds == 0
                 for m in prange(M, num_threads=team, schedule="dynamic", chunksize=4):
                     if not adfl_flag(&signals.stopped):
-                        one_client(mixing, loss, shape, now, then, steps, moves, m, work + threadid() * each)
+                        one_client(combiner, loss, shape, now, then, steps, moves, m, work + threadid() * each)
                         if due and m & signals.clients == 0 and threadid() == 0:
                             look(&signals)
                 if signals.stopped:
@@ -335,7 +335,7 @@ cdef Py_ssize_t run_rounds(Mixing mixing, Loss loss, const double[:, :, ::1] the
     return done
 
 
-cdef void one_client(Mixing mixing, Loss loss, Layout shape, const double *now, double *then,
+cdef void one_client(Combiner combiner, Loss loss, Layout shape, const double *now, double *then,
                      const double[:, ::1] steps, double *moves, Py_ssize_t m, double *work) noexcept nogil:
     """Client m's part of a round, from the state `now` into `then`."""
     cdef Py_ssize_t size = shape.size, r, j, c
@@ -345,7 +345,7 @@ cdef void one_client(Mixing mixing, Loss loss, Layout shape, const double *now, 
     cdef double *squares = step + eights(shape.cols)
     cdef double *rest = squares + eights(shape.cols)
     cdef double square
-    mixing.state_row(m, now, shape, at, rest)
+    combiner.state_row(m, now, shape, at, rest)
     loss.gradient_at(m, at, shape, G, rest)
     # Columns that only fill the last vector stay where they are.
     memset(step, 0, shape.cols * sizeof(double))

@@ -34,12 +34,12 @@ cdef class RowLoss(Loss):
     """Losses that need the rows: one pass over blocks of X, linear predictor, residual, X'residual.
 
     Client m holds rows ``offsets[m]:offsets[m + 1]``; its gradient is divided by ``totals[m]``.
-    `shift` (added to the linear predictor), `row_weights`, `ridge` (P numbers whose products with theta
+    `linear_offset` (added to the linear predictor), `row_weights`, `ridge` (P numbers whose products with theta
     are added to every gradient) and `metric` (a p x p matrix applied to every gradient) may be None.
     """
 
     cdef const double[:, ::1] X
-    cdef const double[::1] y, totals, shift, row_weights, ridge
+    cdef const double[::1] y, totals, linear_offset, row_weights, ridge
     cdef const double[:, ::1] metric
     cdef const int64_t[::1] offsets
     cdef int family
@@ -48,7 +48,7 @@ cdef class RowLoss(Loss):
 
     def __cinit__(self, const double[:, ::1] X not None, const double[::1] y not None,
                   const int64_t[::1] offsets not None, const double[::1] totals not None, int family,
-                  double par=0.0, Py_ssize_t outputs=1, const double[::1] shift=None,
+                  double par=0.0, Py_ssize_t outputs=1, const double[::1] linear_offset=None,
                   const double[::1] row_weights=None, const double[:, ::1] metric=None,
                   const double[::1] ridge=None):
         cdef Py_ssize_t n = X.shape[0], p = X.shape[1]
@@ -61,8 +61,8 @@ cdef class RowLoss(Loss):
         check_bounds("offsets", offsets, n, "rows of X")
         same("y", 0, y.shape[0], n, "one for each row of X")
         same("totals", 0, totals.shape[0], offsets.shape[0] - 1, "one for each client")
-        if shift is not None:
-            same("shift", 0, shift.shape[0], n, "one for each row of X")
+        if linear_offset is not None:
+            same("linear_offset", 0, linear_offset.shape[0], n, "one for each row of X")
         if row_weights is not None:
             same("row_weights", 0, row_weights.shape[0], n, "one for each row of X")
         if metric is not None:
@@ -72,7 +72,7 @@ cdef class RowLoss(Loss):
             same("ridge", 0, ridge.shape[0], p * outputs, "one for each parameter")
         self.X, self.y, self.offsets, self.totals = X, y, offsets, totals
         self.family, self.par, self.outputs = family, par, outputs
-        self.shift, self.row_weights, self.metric, self.ridge = shift, row_weights, metric, ridge
+        self.linear_offset, self.row_weights, self.metric, self.ridge = linear_offset, row_weights, metric, ridge
         self.n_clients, self.n_columns = offsets.shape[0] - 1, X.shape[1]
         self.block = max(8, min(256, BLOCK_BYTES // (8 * X.shape[1]) // 8 * 8))
         self.flops = 2.0 * X.shape[0] * X.shape[1] * outputs
@@ -93,10 +93,10 @@ cdef class RowLoss(Loss):
         while low < last:
             rows = min(even, last - low)
             ops.products(&self.X[low, 0], p, rows, p, T, cols, E)
-            if self.shift is not None:
+            if self.linear_offset is not None:
                 for i in range(rows):
                     for c in range(cols):
-                        E[i * cols + c] += self.shift[low + i]
+                        E[i * cols + c] += self.linear_offset[low + i]
             ops.residuals(self.family, self.par, &self.y[low], rows, E, cols, self.outputs)
             if self.row_weights is not None:
                 for i in range(rows):

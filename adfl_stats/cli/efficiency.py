@@ -22,7 +22,7 @@ __all__ = ["add_efficiency"]
 # Sizes of --small, which takes under a minute, and data sets a cell. Ours.
 SMALL: dict[str, Any] = {"M": 30, "n": 60, "p": 5}
 SMALL_NETWORKS, SMALL_REPLICATES, REPLICATES = ("circle-5",), 5, 20
-UNDEFENDED, YARDSTICK = "DFL", "oracle DFL"
+UNDEFENDED, REFERENCE = "DFL", "oracle DFL"
 
 
 def add_efficiency(commands: Any) -> None:
@@ -186,7 +186,7 @@ def _ranking(table: pd.DataFrame) -> list[str]:
     """Return in how many cells with abnormal clients the rivals beat DFL, and how many beat the default fit."""
     wide = _wide(table[table["share"] > 0])
     lines = []
-    for name in (name for name in wide.columns[4:] if name not in ("fit", UNDEFENDED, YARDSTICK, "oracle")):
+    for name in (name for name in wide.columns[4:] if name not in ("fit", UNDEFENDED, REFERENCE, "oracle")):
         better, best = (wide[name] < wide[UNDEFENDED]).sum(), (wide[name] < wide["fit"]).sum()
         lines.append(f"{name}: better than DFL in {better}, than fit() in {best} of {len(wide)} cells.")
     return ["", "With abnormal clients:", *lines]

@@ -153,7 +153,7 @@ def of_clients(data: ClientData, clients: slice) -> ClientData:
         y=data.y[rows],
         offsets=offsets - offsets[0],
         labels=data.labels[clients],
-        shift=None if data.shift is None else data.shift[rows],
+        linear_offset=None if data.linear_offset is None else data.linear_offset[rows],
         row_weights=None if data.row_weights is None else data.row_weights[rows],
         set_aside=None if data.set_aside is None else data.set_aside[clients],
     )

@@ -23,8 +23,8 @@ from adfl_stats.data.columns import (
     column_names,
     counts,
     given_names,
-    linear_shift,
     numbered_clients,
+    offset_and_exposure,
     positive,
 )
 from adfl_stats.data.formula import ParsedFormula, callers_names
@@ -55,7 +55,7 @@ class ClientData:
         The columns of `X`.
     y_name, client_name : str
         Names of the response and of the column of clients.
-    shift : ndarray (N,) or None
+    linear_offset : ndarray (N,) or None
         Offset plus log exposure, added to the linear predictor.
     row_weights : ndarray (N,) or None
         Observation weights, one over the variance of a row; a client's loss is its weighted mean.
@@ -90,7 +90,7 @@ class ClientData:
     names: list[str]
     y_name: str = "y"
     client_name: str = "client"
-    shift: Array | None = None
+    linear_offset: Array | None = None
     row_weights: Array | None = None
     classes: tuple[Any, ...] | None = None
     spec: Any = None
@@ -159,7 +159,7 @@ class ClientData:
             raise ValueError(f"names has {len(set(columns))} distinct entries for {p} columns of X")
         response, classes = coded_response(y)
         codes, labels = numbered_clients(client)
-        shift = linear_shift(offset, exposure, n)
+        linear_offset = offset_and_exposure(offset, exposure, n)
         row_weights = None if weights is None else positive(weights, "weights", n)
         for name, part in (("y", response), ("client", codes)):
             if len(part) != n:
@@ -168,14 +168,14 @@ class ClientData:
         if freq_weights is not None:
             copies = np.repeat(np.arange(n), counts(freq_weights, "freq_weights", n))
             matrix, response, codes = matrix[copies], response[copies], codes[copies]
-            shift = None if shift is None else shift[copies]
+            linear_offset = None if linear_offset is None else linear_offset[copies]
             row_weights = None if row_weights is None else row_weights[copies]
             row_labels = None if row_labels is None else row_labels[copies]
         order: Ints | None = None
         if (codes[1:] < codes[:-1]).any():
             order = np.argsort(codes, kind="stable")
             matrix, response, codes = matrix[order], response[order], codes[order]
-            shift = None if shift is None else shift[order]
+            linear_offset = None if linear_offset is None else linear_offset[order]
             row_weights = None if row_weights is None else row_weights[order]
         offsets = np.searchsorted(codes, np.arange(len(labels) + 1)).astype(np.int64)
         return assembled(
@@ -186,7 +186,7 @@ class ClientData:
             names=[str(name) for name in columns],
             y_name=str(getattr(y, "name", None) or "y"),
             client_name=str(getattr(client, "name", None) or "client"),
-            shift=None if shift is None else _frozen(shift),
+            linear_offset=None if linear_offset is None else _frozen(linear_offset),
             row_weights=None if row_weights is None else _frozen(row_weights),
             classes=classes,
             row_labels=row_labels,
@@ -354,22 +354,22 @@ class ClientData:
             With `set_aside`.
         """
         X, y = _changeable(self.X), _changeable(self.y)
-        shift = None if self.shift is None else _changeable(self.shift)
+        linear_offset = None if self.linear_offset is None else _changeable(self.linear_offset)
         weights = None if self.row_weights is None else _changeable(self.row_weights)
         # A response of another client is in the family's domain.
         response = float(self.y[self.offsets[np.argmin(clients)]])
         for m in np.flatnonzero(clients):
             rows = slice(*self.offsets[m : m + 2])
             X[rows], y[rows] = 0.0, response
-            if shift is not None:
-                shift[rows] = 0.0
+            if linear_offset is not None:
+                linear_offset[rows] = 0.0
             if weights is not None:
                 weights[rows] = 1.0
         return assembled(
             self,
             X=_frozen(X),
             y=_frozen(y),
-            shift=None if shift is None else _frozen(shift),
+            linear_offset=None if linear_offset is None else _frozen(linear_offset),
             row_weights=None if weights is None else _frozen(weights),
             set_aside=_frozen(clients),
         )

@@ -17,9 +17,9 @@ __all__ = [
     "coded_response",
     "column_names",
     "given_names",
-    "linear_shift",
     "numbered_clients",
     "of_length",
+    "offset_and_exposure",
     "positive",
 ]
 
@@ -81,7 +81,7 @@ def numbered_clients(client: Any) -> tuple[Ints, pd.Index]:
     return codes.astype(np.int64, copy=False), pd.Index(labels)
 
 
-def linear_shift(offset: Any, exposure: Any, n: int) -> Array | None:
+def offset_and_exposure(offset: Any, exposure: Any, n: int) -> Array | None:
     """Return offset plus log exposure for n rows, or None where neither is given."""
     if offset is None and exposure is None:
         return None

@@ -21,7 +21,7 @@ import pandas as pd
 
 from adfl_stats._arguments import float64_array, listing
 from adfl_stats._types import Array, Ints
-from adfl_stats.data.columns import coded_response, linear_shift
+from adfl_stats.data.columns import coded_response, offset_and_exposure
 from adfl_stats.data.formula import (
     columns_used,
     formula_design,
@@ -199,7 +199,7 @@ class Conversion:
         offsets = np.concatenate([[0], np.cumsum(self.sizes)])
         shapes: dict[str, tuple[int, ...]] = {"X": (n, len(self.names)), "y": (n,)}
         if request.offset is not None or request.exposure is not None or self.parsed.offsets:
-            shapes["shift"] = (n,)
+            shapes["linear_offset"] = (n,)
         if request.weights is not None:
             shapes["row_weights"] = (n,)
         with ExitStack() as stack:
@@ -272,17 +272,17 @@ class Conversion:
                 raise ValueError(
                     f"the column {name!r} must be positive; row {rows[row]} of {request.table} has {value:g}"
                 )
-        shift = self._shift(frame, column[request.offset], column[request.exposure])
-        optional = {"shift": shift, "row_weights": column[request.weights]}
+        linear_offset = self._linear_offset(frame, column[request.offset], column[request.exposure])
+        optional = {"linear_offset": linear_offset, "row_weights": column[request.weights]}
         return out | {name: values for name, values in optional.items() if values is not None}
 
-    def _shift(self, frame: pd.DataFrame, offset: Any, exposure: Any) -> Array | None:
+    def _linear_offset(self, frame: pd.DataFrame, offset: Any, exposure: Any) -> Array | None:
         """Return offset, exposure and the formula's ``offset()`` terms together."""
         by_formula = formula_offset(self.parsed, frame)
         if by_formula is None:
-            return linear_shift(offset, exposure, len(frame))
+            return offset_and_exposure(offset, exposure, len(frame))
         self._check(by_formula, "offset()", frame.index)
-        return linear_shift(by_formula + (0.0 if offset is None else offset), exposure, len(frame))
+        return offset_and_exposure(by_formula + (0.0 if offset is None else offset), exposure, len(frame))
 
     def _coded(self, response: pd.Series) -> Array:
         if self.classes is None:

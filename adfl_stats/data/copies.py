@@ -78,7 +78,7 @@ class RowHashes:
         self.kept.append(block[:, designs % np.uint64(self.modulus) == 0] if self.modulus > 1 else block)
 
     @cached_property
-    def runs(self) -> Runs:
+    def runs(self) -> DistinctRows:
         """The distinct rows of each client."""
         designs, rows, owners = np.concatenate(self.kept, axis=1)
         # One sort by both hashes; clients come in order, and stay so among equal rows.
@@ -86,11 +86,11 @@ class RowHashes:
         order = np.argsort((designs & ~low) | (rows & low), kind="stable")
         designs, rows, owners = designs[order], rows[order], owners[order]
         begin = _beginnings(designs, rows, owners)
-        return Runs(designs[begin], rows[begin], owners[begin].astype(np.int64), _lengths(begin, len(rows)))
+        return DistinctRows(designs[begin], rows[begin], owners[begin].astype(np.int64), _lengths(begin, len(rows)))
 
 
 @dataclass(frozen=True)
-class Runs:
+class DistinctRows:
     """The distinct rows of each client, in an order in which equal covariates are neighbours.
 
     Attributes
@@ -125,7 +125,7 @@ def row_hashes(data: ClientData, rows: slice) -> tuple[Hashes, Hashes]:
     for column in data.X[rows].T:
         design = _mixed(design, column)
     whole = design
-    for part in (data.y, data.shift, data.row_weights):
+    for part in (data.y, data.linear_offset, data.row_weights):
         whole = whole if part is None else _mixed(whole, part[rows])
     return whole, design
 
@@ -190,7 +190,7 @@ def overlapping_clients(data: ClientData, hashes: RowHashes, copies: list[Ints])
     return [(int(one[k]), int(other[k]), float(rows[k] / small[k])) for k in np.flatnonzero(named)]
 
 
-def _shared(runs: Runs, keep: Mask, M: int) -> tuple[Ints, ...] | None:
+def _shared(runs: DistinctRows, keep: Mask, M: int) -> tuple[Ints, ...] | None:
     """Return pairs of clients, and how many covariates and how many rows they share; None where too many do.
 
     Covariates of many clients are common ones, and do not count.
@@ -233,7 +233,7 @@ def _lengths(begin: Ints, end: int) -> Ints:
     return np.diff(begin, append=end)
 
 
-def _chance_of_equal(runs: Runs, sizes: Ints) -> Array:
+def _chance_of_equal(runs: DistinctRows, sizes: Ints) -> Array:
     """Return the log of a bound on the chance that another client has exactly the rows of each client (M,).
 
     The rows of both are draws from one distribution. The multinomial probability of the client's counts is largest

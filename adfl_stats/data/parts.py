@@ -20,7 +20,7 @@ def check_parts(parts: Mapping[str, Any]) -> None:
     n, p = X.shape
     if n == 0 or p == 0:
         raise ValueError(f"X has shape {X.shape}; at least one row and one column are wanted")
-    for name in ("y", "shift", "row_weights"):
+    for name in ("y", "linear_offset", "row_weights"):
         if name == "y" or parts[name] is not None:
             _numbers(parts[name], name, 1)
             if len(parts[name]) != n:

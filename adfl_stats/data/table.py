@@ -77,9 +77,9 @@ def read_table(frame: Any, formula: Any, roles: Mapping[str, Any], missing: str,
     design = formula_design(parsed, kept, "the frame")
     parts = {role: None if name is None else kept[name] for role, name in named.items()}
     parts |= {role: plain_column(column.loc[~bad]) for role, column in columns.items()}
-    shift = formula_offset(parsed, kept)
-    if shift is not None:
-        parts["offset"] = pd.Series(shift, index=kept.index) + (0.0 if parts["offset"] is None else parts["offset"])
+    offset = formula_offset(parsed, kept)
+    if offset is not None:
+        parts["offset"] = pd.Series(offset, index=kept.index) + (0.0 if parts["offset"] is None else parts["offset"])
     return Table(
         np.ascontiguousarray(design, dtype=np.float64),
         [str(name) for name in design.columns],

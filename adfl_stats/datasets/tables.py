@@ -283,6 +283,6 @@ def _nearest(labels: pd.Index, places: Array) -> Network:
     distance = np.arccos(np.clip(angle, -1.0, 1.0))
     np.fill_diagonal(distance, np.inf)
     near = np.argsort(distance, axis=1, kind="stable")[:, :DEGREE]
-    heard = np.zeros(distance.shape)
-    np.put_along_axis(heard, near, 1.0, axis=1)
-    return Network.from_adjacency(np.maximum(heard, heard.T), labels=labels).metropolis()
+    adjacency = np.zeros(distance.shape)
+    np.put_along_axis(adjacency, near, 1.0, axis=1)
+    return Network.from_adjacency(np.maximum(adjacency, adjacency.T), labels=labels).metropolis()

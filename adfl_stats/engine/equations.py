@@ -16,7 +16,7 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.transport import LOCAL, Transport, count_of
 from adfl_stats.losses.glm import GLM
 
-__all__ = ["Equations", "Solutions", "System", "solve", "weighted_solution", "weighted_solutions"]
+__all__ = ["Equations", "Solutions", "System", "solve", "stacked_solutions", "weighted_solution"]
 
 
 # Ours: Newton's method takes a dozen steps, about twenty where the first curvature is kept.
@@ -84,7 +84,7 @@ class Equations:
     ----------
     glm : GLM
         The losses.
-    totals : ndarray (M, R)
+    total_weights : ndarray (M, R)
         The total weights.
     threads : int
         Threads of the kernel.
@@ -92,9 +92,9 @@ class Equations:
         By which sums over clients become those over all of them.
     """
 
-    def __init__(self, glm: GLM, totals: Array, threads: int = 1, transport: Transport = LOCAL) -> None:
+    def __init__(self, glm: GLM, total_weights: Array, threads: int = 1, transport: Transport = LOCAL) -> None:
         self.glm, self.threads, self.transport, self.quadratic = glm, threads, transport, glm.quadratic
-        self.shares = totals / count_of(transport, totals)
+        self.shares = total_weights / count_of(transport, total_weights)
         # One scale for all places, so that they stop together.
         self.unit = transport.largest(glm.coefficient_sizes[None])
 
@@ -125,17 +125,17 @@ class Equations:
         return self.transport.total(lambda at: self.glm.of(at).weighted_curvatures(point, shares[at]))
 
 
-def weighted_solution(problem: Problem, totals: Array, start: Array) -> Array:
+def weighted_solution(problem: Problem, total_weights: Array, start: Array) -> Array:
     """Solve sum_m v_m grad L_m(theta) = 0 for total weights v (M,), from `start` (P,)."""
-    theta: Array = weighted_solutions(problem, totals[:, None], start[None]).theta[0]
+    theta: Array = stacked_solutions(problem, total_weights[:, None], start[None]).theta[0]
     return theta
 
 
-def weighted_solutions(
-    problem: Problem, totals: Array, start: Array, small: float = SMALL, like: Solutions | None = None
+def stacked_solutions(
+    problem: Problem, total_weights: Array, start: Array, small: float = SMALL, like: Solutions | None = None
 ) -> Solutions:
     """Solve sum_m v_mr grad L_m(theta_r) = 0 for R sets of total weights (M, R); see `solve`."""
-    return solve(Equations(problem.glm, totals, problem.threads, problem.transport), start, small, like)
+    return solve(Equations(problem.glm, total_weights, problem.threads, problem.transport), start, small, like)
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -14,7 +14,7 @@ import numpy as np
 
 from adfl_stats._types import Array
 from adfl_stats.engine.linearised import Iteration
-from adfl_stats.engine.numerical_error import numerical_error, yardstick
+from adfl_stats.engine.numerical_error import numerical_error, standard_errors_at
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.rounds import Plan, Run, iterate, safe_step
 from adfl_stats.engine.rounds_needed import rounds_to_limit
@@ -88,8 +88,8 @@ def settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, la
         run.theta, run.step, run.solver = np.ascontiguousarray(points.theta[:, 0]), step, "limit"
         run.rounds += points.passes
         run.record(points.moved[-1], problem.transport)
-        unit = yardstick(problem, run.theta, steps.totals)
-        error = numerical_error(problem, run.theta, steps.totals, unit).total
+        unit = standard_errors_at(problem, run.theta, steps.total_weights)
+        error = numerical_error(problem, run.theta, steps.total_weights, unit).total
         if metric is None or error <= plan.tolerance:
             break
         shorter = float(np.clip(0.7 * plan.tolerance / error, 1e-3, 0.5))
@@ -191,9 +191,9 @@ def _stable(runs: Iteration, bound: Array | None) -> bool:
         return True
     shape = runs.problem.n_clients, runs.factors.shape[1], runs.problem.P
     x = runs.problem.members.ours(np.random.default_rng(0).normal(size=shape))
-    sizes = []
+    norms = []
     for _ in range(3):
         for _ in range(20):
             x = runs.apply(x)
-        sizes.append(runs.problem.largest(np.abs(x)))
-    return sizes[2] <= sizes[1]
+        norms.append(runs.problem.largest(np.abs(x)))
+    return norms[2] <= norms[1]

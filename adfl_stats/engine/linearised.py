@@ -93,7 +93,7 @@ class Iteration:
     ) -> None:
         self.problem, self.step, self.metric, self.passes = problem, step, metric, 0
         self.factors = np.stack([one.factors for one in steps], axis=1)
-        self.totals = np.stack([one.totals for one in steps], axis=1)
+        self.total_weights = np.stack([one.total_weights for one in steps], axis=1)
         self.loss, self._exchange = problem.glm.loss(metric), Exchange(problem)
         self.curvature: Curvature | None = None
         self._preconditioner: Callable[[Array], Array] | None = None
@@ -107,7 +107,7 @@ class Iteration:
     def linearise(self, points: Array, *, expected: bool = False) -> Curvature:
         """Take the clients' curvature, observed or expected, at a common point (P,), or each at its own (M, P)."""
         self._preconditioner = None
-        self.curvature = curvature_at(self.problem, points, self.metric, self.totals, expected=expected)
+        self.curvature = curvature_at(self.problem, points, self.metric, self.total_weights, expected=expected)
         return self.curvature
 
     @property
@@ -189,7 +189,7 @@ def limit_preconditioner(problem: Problem, mean: Array) -> Callable[[Array], Arr
 
 
 def curvature_at(
-    problem: Problem, points: Array, metric: Array | None, totals: Array, *, expected: bool = False
+    problem: Problem, points: Array, metric: Array | None, total_weights: Array, *, expected: bool = False
 ) -> Curvature:
     """Return the clients' curvature at a common point (P,), or each at its own of points (M, P).
 
@@ -197,13 +197,13 @@ def curvature_at(
     ----------
     metric : ndarray (p, p) or None
         The coordinates Q.
-    totals : ndarray (M, R)
+    total_weights : ndarray (M, R)
         The runs' total weights v_m.
     expected : bool
         Whether to take Fisher's information in the place of the curvature, as where losses are not convex.
     """
     M, P, data, family = problem.M, problem.P, problem.glm.data, problem.glm.family
-    shares, nothing = totals / problem.n_clients, np.zeros((M, P))
+    shares, nothing = total_weights / problem.n_clients, np.zeros((M, P))
     if (gram := problem.glm.gram(metric)) is not None:
         S = gram[0][:, :, :P]
         mean = problem.transport.total(lambda at: np.einsum("mr,mij->rij", shares[at], S[at], optimize=True))
@@ -213,7 +213,7 @@ def curvature_at(
     stacked, traces = np.zeros((M, P, -(-P // 4) * 4)) if by_matrix else None, np.zeros(M)
 
     def part(at: slice) -> Array:
-        summed, own = np.zeros((totals.shape[1], P, P)), points if points.ndim == 1 else points[at]
+        summed, own = np.zeros((total_weights.shape[1], P, P)), points if points.ndim == 1 else points[at]
         for clients, matrices in problem.glm.of(at).curvature(own, expected=expected):
             seen = matrices if metric is None else _in_metric(metric, matrices)
             summed += np.einsum("mr,mij->rij", shares[at][clients], seen, optimize=True)

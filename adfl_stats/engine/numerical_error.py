@@ -21,14 +21,14 @@ from adfl_stats.losses.glm import GLM
 
 __all__ = [
     "NumericalError",
-    "Yardstick",
+    "StandardErrors",
     "consensus_error",
     "curvature_and_meat",
     "floored",
     "numerical_error",
     "sandwich",
-    "yardstick",
-    "yardstick_of",
+    "standard_errors_at",
+    "standard_errors_from",
 ]
 
 
@@ -49,8 +49,8 @@ class NumericalError:
 
 
 @dataclass(frozen=True)
-class Yardstick:
-    """The inverse of the weighted curvature, and the standard errors."""
+class StandardErrors:
+    """Standard errors by the sandwich, the unit of numerical errors, and the inverse of the weighted curvature."""
 
     inverse: Array
     se: Array
@@ -62,28 +62,30 @@ def sandwich(hessian: Array, meat: Array) -> tuple[Array, Array]:
     return bread, bread @ meat @ bread.T
 
 
-def yardstick(problem: Problem, theta: Array, totals: Array) -> Yardstick:
+def standard_errors_at(problem: Problem, theta: Array, total_weights: Array) -> StandardErrors:
     """Measure curvature and standard errors at the mean of theta (M, P), with total weights v_m."""
-    return yardstick_of(problem, *curvature_and_meat(problem, problem.mean(theta), totals))
+    return standard_errors_from(problem, *curvature_and_meat(problem, problem.mean(theta), total_weights))
 
 
-def curvature_and_meat(problem: Problem, theta: Array, totals: Array) -> Array:
+def curvature_and_meat(problem: Problem, theta: Array, total_weights: Array) -> Array:
     """Return the clients' curvature at theta (P,) with total weights v_m, over their number, and the meat (2, P, P)."""
-    return summed_curvature_and_meat(problem.glm, theta, totals, problem.n_clients, problem.transport)
+    return summed_curvature_and_meat(problem.glm, theta, total_weights, problem.n_clients, problem.transport)
 
 
-def summed_curvature_and_meat(glm: GLM, theta: Array, totals: Array, clients: int, transport: Transport) -> Array:
+def summed_curvature_and_meat(
+    glm: GLM, theta: Array, total_weights: Array, clients: int, transport: Transport
+) -> Array:
     """Return the same for the losses of our clients among `clients` of all."""
 
     def part(at: slice) -> Array:
         some = glm.of(at)
         # An objective divides by the number of its own clients.
-        return np.stack(some.curvature_and_meat(theta, totals[at] * (some.M / clients)))
+        return np.stack(some.curvature_and_meat(theta, total_weights[at] * (some.M / clients)))
 
     return transport.total(part)
 
 
-def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
+def standard_errors_from(problem: Problem, hessian: Array, meat: Array) -> StandardErrors:
     """Return the inverse curvature and the standard errors by the sandwich H^-1 B H^-1.
 
     Raises ValueError where the clients that carry weight do not identify all coefficients at the estimate.
@@ -96,7 +98,7 @@ def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
         with np.errstate(over="ignore", invalid="ignore"):
             bread, covariance = sandwich(hessian, meat)
         if np.isfinite(covariance).all():
-            return Yardstick(bread, np.sqrt(np.diag(covariance)))
+            return StandardErrors(bread, np.sqrt(np.diag(covariance)))
     lost = np.abs(linalg.eigh(scaled)[1][:, 0]) > 0.1
     raise ValueError(
         f"the clients that carry weight do not identify {listing(np.asarray(problem.names)[lost])} at this estimate: "
@@ -106,7 +108,7 @@ def yardstick_of(problem: Problem, hessian: Array, meat: Array) -> Yardstick:
 
 
 def numerical_error(
-    problem: Problem, theta: Array, totals: Array, unit: Yardstick, gradients: Array | None = None
+    problem: Problem, theta: Array, total_weights: Array, unit: StandardErrors, gradients: Array | None = None
 ) -> NumericalError:
     """Measure theta (M, P) against the estimating equation sum_m v_m grad L_m = 0.
 
@@ -114,7 +116,7 @@ def numerical_error(
     """
     centre = problem.mean(theta)
     known = problem.common_gradients(centre[None])[:, 0] if gradients is None else gradients
-    slope = problem.transport.total(lambda at: totals[at] @ known[at])
+    slope = problem.transport.total(lambda at: total_weights[at] @ known[at])
     newton = unit.inverse @ slope / problem.n_clients
     optimisation = float(np.max(np.abs(newton) / floored(unit.se, centre)))
     return NumericalError(optimisation, consensus_error(theta, unit.se, problem.transport))

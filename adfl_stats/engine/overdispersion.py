@@ -12,9 +12,9 @@ from adfl_stats._types import Array, Mask
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
-from adfl_stats.losses.evaluation import plain_scores
 from adfl_stats.losses.family import Family
 from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.point_sums import plain_scores
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 
@@ -118,7 +118,7 @@ def _joint_fit(problem: Problem, kept: Mask, before: _Fit | None) -> _Fit:
     theta, alpha = (problem.mean(problem.objective.start()), 1.0) if before is None else before
     for _ in range(PASSES):
         at = Problem(GLM(data, replace(family, par=alpha)), problem.topology, "sample", problem.threads)
-        theta = weighted_solution(at, at.sizes * kept, theta)
+        theta = weighted_solution(at, at.relative_sizes * kept, theta)
         likeliest = _likeliest_alpha(data, theta, kept)
         near, alpha = abs(likeliest - alpha) <= SMALL * likeliest, likeliest
         if near:
@@ -130,7 +130,7 @@ def _likeliest_alpha(data: ClientData, theta: Array, kept: Mask) -> float:
     """Return the alpha of largest likelihood at coefficients theta (P,), over the rows of some clients."""
     rows = np.repeat(kept, data.sizes)
     y, weight = data.y[rows], data.weights_of(np.flatnonzero(rows))
-    eta = data.X[rows] @ theta + (0.0 if data.shift is None else data.shift[rows])
+    eta = data.X[rows] @ theta + (0.0 if data.linear_offset is None else data.linear_offset[rows])
     with np.errstate(over="ignore"):
         mu = np.clip(np.exp(eta), np.finfo(float).tiny, 1e300)
 

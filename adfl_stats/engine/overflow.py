@@ -17,9 +17,9 @@ from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.client_sums import moments
 from adfl_stats.losses.design_checks import Extremes
-from adfl_stats.losses.evaluation import curvature_matrices
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.point_sums import curvature_matrices
 
 __all__ = ["overflowing_clients"]
 
@@ -28,7 +28,7 @@ __all__ = ["overflowing_clients"]
 # constants here are ours: far beyond ordinary data, so that the examination costs these nothing.)
 LARGER_LOG, LARGER = 10.0, 1e3
 # So are offsets this far beyond the others', where losses grow exponentially: exp(30) = 1e13.
-LARGER_SHIFT = 30.0
+LARGER_OFFSET = 30.0
 # Curvature this many times the median client's leaves fewer than 6 of 16 digits of the others' in a sum.
 SWAMPING = 1e10
 
@@ -42,7 +42,7 @@ def overflowing_clients(problem: Problem, extremes: Extremes) -> Mask:
     vast, members = extremes.vast, problem.members
     doubtful = vast | extremes.beyond(LARGER_LOG if problem.glm.family.exponential else LARGER)
     if problem.glm.family.exponential:
-        doubtful |= extremes.shift > LARGER_SHIFT + np.median(members.gather(extremes.shift))
+        doubtful |= extremes.linear_offset > LARGER_OFFSET + np.median(members.gather(extremes.linear_offset))
     if not members.count(doubtful):
         return doubtful
     if members.count(~vast) and members.count(doubtful & ~vast):
@@ -67,20 +67,20 @@ def _swamping(data: ClientData, problem: Problem, doubtful: Mask) -> Mask:
     theta = np.zeros(problem.P)
     if problem.glm.starts_at_mean and members.count(~doubtful):
         theta = np.median(members.gather(usable.objective.start()[~doubtful]), axis=0)
-        theta = weighted_solution(usable, np.where(doubtful, 0.0, usable.sizes), theta)
-    finite, sizes = _numbers(data, problem.glm.family, theta)
-    columns = members.gather(sizes).T
+        theta = weighted_solution(usable, np.where(doubtful, 0.0, usable.relative_sizes), theta)
+    finite, magnitudes = _numbers(data, problem.glm.family, theta)
+    columns = members.gather(magnitudes).T
     typical = [np.median(column[column > 0.0]) if (column > 0.0).any() else 1.0 for column in columns]
-    return ~finite | ~(sizes / typical <= SWAMPING).all(axis=1)
+    return ~finite | ~(magnitudes / typical <= SWAMPING).all(axis=1)
 
 
 def _numbers(data: ClientData, family: Family, theta: Array) -> tuple[Mask, Array]:
     """Return which clients have finite numbers at theta, and the diagonals of the bounds on their curvature (M, p)."""
-    finite, sizes = np.ones(data.n_clients, dtype=bool), np.zeros((data.n_clients, data.X.shape[1]))
+    finite, magnitudes = np.ones(data.n_clients, dtype=bool), np.zeros((data.n_clients, data.X.shape[1]))
     for pieces in whole_clients(data, len(theta)):
         sums, at = moments(data, family, theta[None], pieces), pieces[0].clients
         for part in (sums.gradient, sums.hessian, sums.information, sums.dispersion):
             finite[at] &= np.isfinite(part).reshape(len(part), -1).all(axis=1)
     for clients, matrices in curvature_matrices(data, family, theta, bound=True):
-        sizes[clients] = np.diagonal(matrices, axis1=1, axis2=2)
-    return finite, sizes
+        magnitudes[clients] = np.diagonal(matrices, axis1=1, axis2=2)
+    return finite, magnitudes

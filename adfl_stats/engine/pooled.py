@@ -18,11 +18,11 @@ from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.penalties import Ridge
 
-__all__ = ["Estimate", "local_estimates", "pooled_estimate"]
+__all__ = ["PointEstimate", "local_estimates", "pooled_estimate"]
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class PointEstimate:
     """An estimate (P,) and its sandwich covariance (P, P), statsmodels' HC0."""
 
     params: Array
@@ -36,7 +36,7 @@ def pooled_estimate(
     start: Array,
     penalty: Ridge | None = None,
     members: Members = EVERYBODY,
-) -> Estimate | None:
+) -> PointEstimate | None:
     """Return the maximum likelihood estimate on the pooled rows of some clients, None where there is none.
 
     Parameters
@@ -63,17 +63,17 @@ def pooled_estimate(
     # Few rows, or separated labels: the loss has no single minimum.
     if roots_of_inverses(hessian[None])[1][0] < len(theta):
         return None
-    return Estimate(theta, sandwich(hessian, meat)[1])
+    return PointEstimate(theta, sandwich(hessian, meat)[1])
 
 
 def local_estimates(
     data: ClientData, family: Family, clients: Mask, start: Array, penalty: Ridge | None = None
-) -> dict[int, Estimate | None]:
+) -> dict[int, PointEstimate | None]:
     """Return the own estimates of some clients (M,), all at once.
 
     None stands for a client whose loss has no single minimum (few rows, separated labels).
     """
-    estimates: dict[int, Estimate | None] = {}
+    estimates: dict[int, PointEstimate | None] = {}
     glm = GLM(data, family, penalty)
     for pieces in whole_clients(data, len(start)):
         at = pieces[0].clients
@@ -96,7 +96,7 @@ class _OwnEquations:
         return np.concatenate([matrices[which[clients]] for clients, matrices in self.glm.newton_curvature(points)])
 
 
-def _own_estimates(glm: GLM, start: Array) -> list[Estimate | None]:
+def _own_estimates(glm: GLM, start: Array) -> list[PointEstimate | None]:
     """Return every client's own estimate, or None."""
     data, family, equations = glm.data, glm.family, _OwnEquations(glm)
     M, P = glm.M, glm.P
@@ -114,4 +114,4 @@ def _own_estimates(glm: GLM, start: Array) -> list[Estimate | None]:
     bread = roots @ roots.transpose(0, 2, 1)
     covariances = bread @ meats @ bread
     known = solutions.reached & (ranks == P) & (data.sizes >= data.X.shape[1])
-    return [Estimate(solutions.theta[m], covariances[m]) if known[m] else None for m in range(M)]
+    return [PointEstimate(solutions.theta[m], covariances[m]) if known[m] else None for m in range(M)]

@@ -16,9 +16,9 @@ from adfl_stats._arguments import listing
 from adfl_stats._properties import once
 from adfl_stats._types import Array
 from adfl_stats.engine.transport import LOCAL, Members, Transport, mean_over
-from adfl_stats.losses.evaluation import rounding_variance
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.objective import Objective
+from adfl_stats.losses.point_sums import rounding_variance
 from adfl_stats.network.measures import LEAST_INFLUENCE
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
@@ -55,14 +55,14 @@ class ClientSteps:
         omega_m, the weight of each client.
     factors : ndarray (M,)
         What each client multiplies the step alpha by: omega_m (n_m / mean n), over M pi_m if balanced.
-    totals : ndarray (M,)
+    total_weights : ndarray (M,)
         v_m, the factors times the influence M pi_m: as the step tends to zero the network solves
         sum_m v_m grad L_m(theta) = 0.
     """
 
     weights: Array
     factors: Array
-    totals: Array
+    total_weights: Array
 
 
 class Problem:
@@ -98,7 +98,9 @@ class Problem:
         self.transport = transport
         self.M, self.P = objective.M, objective.P
         self.n_clients = network.n_clients
-        self.sizes = np.ones(self.M) if weighting == "client" else objective.totals / self.mean(objective.totals)
+        self.relative_sizes = (
+            np.ones(self.M) if weighting == "client" else objective.totals / self.mean(objective.totals)
+        )
         self._coordinates: tuple[Array, Array] | None = None
 
     @property
@@ -201,7 +203,7 @@ class Problem:
             Factors of the clients' sizes, for example of random effects.
         """
         weights = np.where(self.objective.counted, weights, 0.0)
-        factors = weights * self.sizes * (1.0 if shares is None else shares)
+        factors = weights * self.relative_sizes * (1.0 if shares is None else shares)
         if balance:
             one_network(self.topology, "balance=True, which divides a client's step by its influence,")
             factors = factors / np.maximum(self.influence, LEAST_INFLUENCE)
@@ -227,7 +229,7 @@ class Problem:
             return self._coordinates
         # In these coordinates the pool is the identity, and this bounds the part of the clients without weight in it.
         trust = weights / self.largest(weights)
-        foreign = self.sizes, (1.0 - trust) * self._coordinates[1]
+        foreign = self.relative_sizes, (1.0 - trust) * self._coordinates[1]
         if float(self.transport.total(lambda at: foreign[0][at] @ foreign[1][at])) <= FOREIGN * self.n_clients:
             return self._coordinates
         try:
@@ -241,10 +243,10 @@ class Problem:
         finite = np.ones(self.M, dtype=bool)
 
         def part(at: slice) -> Array:
-            shares, pooled = weights[at] * self.sizes[at] / self.n_clients, np.zeros((self.glm.p, self.glm.p))
+            shares, pooled = weights[at] * self.relative_sizes[at] / self.n_clients, np.zeros((self.glm.p, self.glm.p))
             # A view, so that what is written there is written to all of ours.
             fine = finite[at]
-            for clients, matrices in self.glm.of(at).curvature_bounds(theta):
+            for clients, matrices in self.glm.of(at).bounded_curvature(theta):
                 pooled += np.tensordot(shares[clients], matrices, 1)
                 fine[clients] = np.isfinite(matrices).all(axis=(1, 2))
             return pooled

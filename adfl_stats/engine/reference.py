@@ -13,10 +13,10 @@ from adfl_stats._types import Array
 from adfl_stats.engine.rules import RULES
 from adfl_stats.losses.families import Family
 
-__all__ = ["GramLoss", "Mixing", "RowLoss", "combine", "gradient", "halo_round", "rounds"]
+__all__ = ["Combiner", "GramLoss", "RowLoss", "combine", "gradient", "halo_round", "rounds"]
 
 
-class Mixing:
+class Combiner:
     """How a client combines what it hears; see the kernel's class of this name."""
 
     def __init__(
@@ -120,14 +120,14 @@ class RowLoss:
         family: int,
         par: float = 0.0,
         outputs: int = 1,
-        shift: Array | None = None,
+        linear_offset: Array | None = None,
         row_weights: Array | None = None,
         metric: Array | None = None,
         ridge: Array | None = None,
     ) -> None:
         self.X, self.y, self.offsets, self.totals = X, y, offsets, totals
         self.family, self.outputs = Family.of_code(family, par, outputs), outputs
-        self.shift, self.row_weights, self.metric, self.ridge = shift, row_weights, metric, ridge
+        self.linear_offset, self.row_weights, self.metric, self.ridge = linear_offset, row_weights, metric, ridge
         self.n_clients, self.n_columns = len(offsets) - 1, X.shape[1]
 
     def gradient_at(self, m: int, theta: Array) -> Array:
@@ -137,8 +137,8 @@ class RowLoss:
         out = np.empty_like(theta)
         for r, parameters in enumerate(theta):
             eta = X @ parameters.reshape(self.outputs, self.n_columns).T
-            if self.shift is not None:
-                eta += self.shift[rows, None]
+            if self.linear_offset is not None:
+                eta += self.linear_offset[rows, None]
             if self.outputs == 1 and self.family.name != "multinomial":
                 residual = self.family.residual(eta[:, 0], y)[:, None]
             else:
@@ -164,10 +164,10 @@ class GramLoss:
         return theta @ self.S[m, :, : self.n_columns].T - self.b[m]
 
 
-def combine(mixing: Mixing, theta: Array, out: Array) -> None:
+def combine(combiner: Combiner, theta: Array, out: Array) -> None:
     """Write what every client hears into `out`."""
-    for m in range(mixing.n_clients):
-        out[m] = mixing.row(m, theta)
+    for m in range(combiner.n_clients):
+        out[m] = combiner.row(m, theta)
 
 
 def gradient(loss: RowLoss | GramLoss, theta: Array, out: Array, threads: int = 1) -> None:
@@ -177,7 +177,7 @@ def gradient(loss: RowLoss | GramLoss, theta: Array, out: Array, threads: int = 
 
 
 def rounds(
-    mixing: Mixing,
+    combiner: Combiner,
     loss: RowLoss | GramLoss,
     theta: Array,
     steps: Array,
@@ -189,7 +189,7 @@ def rounds(
     """Do `n_rounds` rounds in place and return how many were done (equations (3.1) and (4.1))."""
     for t in range(n_rounds):
         after = np.empty_like(theta)
-        halo_round(mixing, loss, theta, steps, after, moved[t])
+        halo_round(combiner, loss, theta, steps, after, moved[t])
         theta[:] = after
         if not np.all(np.isfinite(moved[t]) & (moved[t] <= limits)):
             return t + 1
@@ -197,11 +197,11 @@ def rounds(
 
 
 def halo_round(
-    mixing: Mixing, loss: RowLoss | GramLoss, theta: Array, steps: Array, out: Array, moved: Array, threads: int = 1
+    combiner: Combiner, loss: RowLoss | GramLoss, theta: Array, steps: Array, out: Array, moved: Array, threads: int = 1
 ) -> None:
     """Do one round for the clients of the first rows of `theta`; behind them are others whom they hear."""
     at, slope = np.empty_like(out), np.empty_like(out)
-    combine(mixing, theta, at)
+    combine(combiner, theta, at)
     gradient(loss, at, slope)
     out[:] = at - steps[:, :, None] * slope
     moved[:] = np.sqrt(((out - theta[: len(out)]) ** 2).sum(axis=2)).max(axis=0)

@@ -78,7 +78,7 @@ class Exchange:
             # False messages differ between receivers, so each has a row of its own after those of the clients.
             indices[replaced] = self.M + np.arange(len(replaced))
         self.indices = indices
-        self.mixing = _kernels.Mixing(self.indptr, indices, self.weights, rule.code, rule.count, rule.value, bad)
+        self.combiner = _kernels.Combiner(self.indptr, indices, self.weights, rule.code, rule.count, rule.value, bad)
 
     def heard(self, sent: Array) -> Array:
         """Return the rows that `indices` refers to: what ours send (M, P), then the halo's, or the false messages."""
@@ -92,7 +92,7 @@ class Exchange:
     def combine(self, sent: Array) -> Array:
         """Return each client's combination of the messages `sent` (M, P)."""
         out = np.empty((self.M, 1, sent.shape[1]))
-        _kernels.combine(self.mixing, np.ascontiguousarray(self.heard(sent))[:, None, :], out)
+        _kernels.combine(self.combiner, np.ascontiguousarray(self.heard(sent))[:, None, :], out)
         return out[:, 0]
 
 
@@ -191,11 +191,11 @@ def kernel_rounds(
     """
     rounds = len(moved)
     if exchange.here:
-        return _kernels.rounds(exchange.mixing, loss, theta, steps, rounds, moved, limits, threads)
+        return _kernels.rounds(exchange.combiner, loss, theta, steps, rounds, moved, limits, threads)
     after, far = np.empty_like(theta), np.empty(theta.shape[1])
     for t in range(rounds):
         heard = np.ascontiguousarray(exchange.heard(theta))
-        _kernels.halo_round(exchange.mixing, loss, heard, steps, after, far, threads)
+        _kernels.halo_round(exchange.combiner, loss, heard, steps, after, far, threads)
         theta[:] = after
         moved[t] = exchange.members.transport.largest(far[None])
         if not (np.isfinite(moved[t]) & (moved[t] <= limits)).all():
@@ -234,9 +234,9 @@ def _python_rounds(
 
 def _rows(W: sparse.csr_array, own: Ints) -> sparse.csr_array:
     """Return some rows of W, each with its entries in the order that they have."""
-    sizes = np.diff(W.indptr)[own]
-    indptr = np.concatenate([[0], np.cumsum(sizes)])
-    at = np.repeat(W.indptr[own] - indptr[:-1], sizes) + np.arange(indptr[-1])
+    degrees = np.diff(W.indptr)[own]
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    at = np.repeat(W.indptr[own] - indptr[:-1], degrees) + np.arange(indptr[-1])
     return sparse.csr_array((W.data[at], W.indices[at], indptr), shape=(len(own), W.shape[1]))
 
 

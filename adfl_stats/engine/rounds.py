@@ -26,7 +26,7 @@ from scipy import linalg
 
 from adfl_stats._types import Array
 from adfl_stats.engine.attacks import Attack
-from adfl_stats.engine.numerical_error import NumericalError, Yardstick, numerical_error, yardstick
+from adfl_stats.engine.numerical_error import NumericalError, StandardErrors, numerical_error, standard_errors_at
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.round import Rounds, Scheme, rounds_of
 from adfl_stats.engine.transport import LOCAL, Transport, mean_over
@@ -243,13 +243,13 @@ def _warn_if_restless(loop: _Loop) -> None:
 
 def _until_small(loop: _Loop, plan: Plan) -> bool:
     """Run at one step until the numerical error is small, or no longer falls."""
-    run, totals = loop.run, loop.steps.totals
+    run, total_weights = loop.run, loop.steps.total_weights
     previous, chunk = np.inf, 50
     while run.rounds < plan.max_rounds:
         if not loop.advance(min(chunk, plan.max_rounds - run.rounds)):
             return False
-        unit = yardstick(loop.problem, run.theta, totals)
-        error = numerical_error(loop.problem, run.theta, totals, unit).total
+        unit = standard_errors_at(loop.problem, run.theta, total_weights)
+        error = numerical_error(loop.problem, run.theta, total_weights, unit).total
         if error <= plan.tolerance or error > 0.9 * previous:
             break
         # At least one time constant of the slowest mode: in a shorter chunk slow progress looks like none.
@@ -261,12 +261,12 @@ def _until_small(loop: _Loop, plan: Plan) -> bool:
 
 def _hold(loop: _Loop, plan: Plan) -> bool:
     """Run at one step until the numerical error is small, for methods that converge exactly."""
-    run, totals, chunk = loop.run, loop.steps.totals, 20
+    run, total_weights, chunk = loop.run, loop.steps.total_weights, 20
     while run.rounds < plan.max_rounds:
         if not loop.advance(min(chunk, plan.max_rounds - run.rounds)):
             return False
-        unit = yardstick(loop.problem, run.theta, totals)
-        if numerical_error(loop.problem, run.theta, totals, unit).total <= plan.tolerance:
+        unit = standard_errors_at(loop.problem, run.theta, total_weights)
+        if numerical_error(loop.problem, run.theta, total_weights, unit).total <= plan.tolerance:
             break
         chunk += chunk // 2
     return True
@@ -319,22 +319,22 @@ def _constant_and_cut(loop: _Loop, plan: Plan, metric: Array) -> bool:
 
     The shares .8, .3, .1 and .5 are ours: an error that falls by less than a fifth in a time constant is stationary.
     """
-    problem, run, totals = loop.problem, loop.run, loop.steps.totals
-    rate = float(problem.mean(totals))
+    problem, run, total_weights = loop.problem, loop.run, loop.steps.total_weights
+    rate = float(problem.mean(total_weights))
     previous = NumericalError(np.inf, np.inf)
-    unit: Yardstick | None = None
+    unit: StandardErrors | None = None
     while run.rounds < plan.max_rounds:
         # One time constant of the mean's slowest mode: in a shorter chunk slow progress looks like none.
         chunk = int(np.clip(np.ceil(1.0 / (run.step * rate)), 10, plan.max_rounds))
         if not loop.advance(min(chunk, plan.max_rounds - run.rounds)):
             return False
         if unit is None:
-            unit = yardstick(problem, run.theta, totals)
+            unit = standard_errors_at(problem, run.theta, total_weights)
             rate = _slowest_rate(metric, unit.inverse)
-        error = numerical_error(problem, run.theta, totals, unit)
+        error = numerical_error(problem, run.theta, total_weights, unit)
         if error.total <= plan.tolerance:
-            unit = yardstick(problem, run.theta, totals)
-            error = numerical_error(problem, run.theta, totals, unit)
+            unit = standard_errors_at(problem, run.theta, total_weights)
+            error = numerical_error(problem, run.theta, total_weights, unit)
             if error.total <= plan.tolerance:
                 return True
         settled = error.consensus > 0.8 * previous.consensus

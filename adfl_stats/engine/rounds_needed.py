@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from adfl_stats._types import Array
-from adfl_stats.engine.numerical_error import Yardstick, consensus_error, floored
+from adfl_stats.engine.numerical_error import StandardErrors, consensus_error, floored
 from adfl_stats.engine.problem import Problem
 
 __all__ = ["rounds_needed", "rounds_to_limit"]
@@ -18,7 +18,7 @@ __all__ = ["rounds_needed", "rounds_to_limit"]
 MOST = 1e12
 
 
-def rounds_needed(contraction: Array, off: Array, se: Array, apart: float, mixing: float, wanted: float) -> float:
+def rounds_needed(contraction: Array, off: Array, se: Array, apart: float, modulus: float, wanted: float) -> float:
     """Return the rounds until the effect of the start is below `wanted` standard errors.
 
     Parameters
@@ -32,7 +32,7 @@ def rounds_needed(contraction: Array, off: Array, se: Array, apart: float, mixin
         Standard errors, the unit of all distances.
     apart : float
         How much the clients disagree at the start, in standard errors.
-    mixing : float
+    modulus : float
         By how much a round multiplies that, at most.
     wanted : float
         In standard errors.
@@ -45,22 +45,22 @@ def rounds_needed(contraction: Array, off: Array, se: Array, apart: float, mixin
     def left(rounds: float) -> float:
         return float(np.max(np.abs((vectors * values**rounds) @ parts) / se))
 
-    agreed = math.log(wanted / max(apart, wanted)) / math.log(mixing) if 0.0 < mixing < 1.0 else 0.0
+    agreed = math.log(wanted / max(apart, wanted)) / math.log(modulus) if 0.0 < modulus < 1.0 else 0.0
     return max(_first(lambda rounds: left(rounds) <= wanted), math.ceil(agreed), 1.0)
 
 
 def rounds_to_limit(
-    problem: Problem, limit: Array, step: float, metric: Array | None, unit: Yardstick, wanted: float
+    problem: Problem, limit: Array, step: float, metric: Array | None, unit: StandardErrors, wanted: float
 ) -> float:
     """Return about how many rounds lead from the objective's own start to within `wanted` of a limit (M, P)."""
     start, P = problem.objective.start(), problem.P
     Q = np.eye(P) if metric is None else np.kron(np.eye(P // len(metric)), metric)
     apart = consensus_error(start, unit.se, problem.transport)
     # Eigenvalues of W are asked for where clients begin apart only.
-    mixing = problem.network.second_eigenvalue_estimate.value if apart > wanted else 0.0
+    modulus = problem.network.second_eigenvalue_estimate.value if apart > wanted else 0.0
     contraction = np.eye(P) - step * Q @ np.linalg.inv(unit.inverse)
     centre = problem.mean(limit)
-    return rounds_needed(contraction, problem.mean(start) - centre, floored(unit.se, centre), apart, mixing, wanted)
+    return rounds_needed(contraction, problem.mean(start) - centre, floored(unit.se, centre), apart, modulus, wanted)
 
 
 def _first(enough: Callable[[float], bool]) -> float:

@@ -14,20 +14,20 @@ from adfl_stats._threads import one_blas_thread
 from adfl_stats._types import Array
 from adfl_stats.engine.numerical_error import (
     NumericalError,
-    Yardstick,
+    StandardErrors,
     consensus_error,
     numerical_error,
-    yardstick_of,
+    standard_errors_from,
 )
 from adfl_stats.engine.problem import Problem
 from adfl_stats.errors import DivergenceError
 from adfl_stats.inference.by_row import ByRow, gather_rows
+from adfl_stats.inference.client_diagnostics import ClientDiagnostics, gather_diagnostics
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord, client_effects, record_clients
 from adfl_stats.inference.clustered import Clustered, gather_clustered
-from adfl_stats.inference.evidence import Evidence, gather_evidence
 from adfl_stats.inference.glance import alike, common_model
 from adfl_stats.inference.judging import judging_point
-from adfl_stats.losses.evaluation import Evaluation, PointSums, evaluate
+from adfl_stats.losses.point_sums import PointSums, WeightedSums, sums_at
 from adfl_stats.losses.regularity import Regularity, regularity
 from adfl_stats.methods import Outcome
 from adfl_stats.trust import ClientModel, has_known_dispersion, model_at
@@ -38,7 +38,7 @@ __all__ = ["PARTS", "AtEstimate", "Goodness"]
 
 
 PARTS = (
-    "evaluation",
+    "weighted_sums",
     "error",
     "goodness",
     "glance",
@@ -46,7 +46,7 @@ PARTS = (
     "effects",
     "clustered",
     "by_row",
-    "evidence",
+    "diagnostics",
     "regularity",
 )
 
@@ -93,8 +93,10 @@ class _Source:
         trusted, visit = trusted_by(steps.weights, members), None if summariser is None else summariser.add
         parts = members.transport.batches()
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            point = evaluate(glm.data, glm.family, theta, steps.totals, trusted, visit, members.total, parts, slope)
-        seen = point.evaluation
+            point = sums_at(
+                glm.data, glm.family, theta, steps.total_weights, trusted, visit, members.total, parts, slope
+            )
+        seen = point.weighted_sums
         if not (np.isfinite(seen.hessian).all() and np.isfinite(seen.meat).all()):
             raise DivergenceError(
                 "at this estimate the clients' scores overflow, so that it has no standard errors: rounds with a step "
@@ -105,7 +107,7 @@ class _Source:
     @once
     def point(self) -> PointSums:
         """The sums at the estimate, with the penalty if there is one."""
-        weight = float(self.problem.mean(self.outcome.steps.totals))
+        weight = float(self.problem.mean(self.outcome.steps.total_weights))
         return self.seen[0].penalised(self.problem.glm.penalty, self.params, weight)
 
     @once
@@ -113,14 +115,14 @@ class _Source:
         """Where the clients are judged, and the sums over their rows there; with a penalty it takes another pass."""
         if self.problem.glm.penalty is None:
             return self.params, *self.seen
-        where = judging_point(self.problem, self.params, self.outcome.steps.totals, smooth=self.outcome.smooth)
+        where = judging_point(self.problem, self.params, self.outcome.steps.total_weights, smooth=self.outcome.smooth)
         return where, *self._pass(where)
 
     @once
-    def unit(self) -> Yardstick:
+    def unit(self) -> StandardErrors:
         """Standard errors by the sandwich; raises ValueError where the clients do not identify all coefficients."""
-        seen = self.point.evaluation
-        return yardstick_of(self.problem, seen.hessian, seen.meat)
+        seen = self.point.weighted_sums
+        return standard_errors_from(self.problem, seen.hessian, seen.meat)
 
     @once
     def client_model(self) -> ClientModel:
@@ -149,7 +151,7 @@ class _Source:
         glm = self.problem.glm
         return record_clients(
             model,
-            self.outcome.steps.totals,
+            self.outcome.steps.total_weights,
             glm.totals,
             self.judged[1].clients.information,
             known=has_known_dispersion(glm.data, glm.family),
@@ -218,9 +220,9 @@ class AtEstimate:
         return self._source
 
     @_Part
-    def evaluation(self) -> Evaluation:
+    def weighted_sums(self) -> WeightedSums:
         """Gradients, curvature and meat."""
-        return self._from.point.evaluation
+        return self._from.point.weighted_sums
 
     @_Part
     def error(self) -> NumericalError:
@@ -229,8 +231,8 @@ class AtEstimate:
         theta, steps = source.outcome.theta, source.outcome.steps
         if not source.outcome.smooth:
             return NumericalError(np.nan, consensus_error(theta, source.unit.se, source.problem.transport))
-        gradients = self.evaluation.gradients
-        return numerical_error(source.problem, theta, steps.totals, source.unit, gradients)
+        gradients = self.weighted_sums.gradients
+        return numerical_error(source.problem, theta, steps.total_weights, source.unit, gradients)
 
     @_Part
     def goodness(self) -> Goodness:
@@ -261,7 +263,7 @@ class AtEstimate:
         source, clients = self._from, self.glance
         return gather_clustered(
             source.problem.glm.data,
-            source.outcome.steps.totals,
+            source.outcome.steps.total_weights,
             source.point,
             smooth=source.outcome.smooth,
             spread=clients.spread if clients.differ else None,
@@ -279,23 +281,23 @@ class AtEstimate:
             problem.glm.data,
             problem.glm.family,
             source.params,
-            outcome.steps.totals,
-            self.evaluation,
+            outcome.steps.total_weights,
+            self.weighted_sums,
             smooth=outcome.smooth,
             slope=None if penalty is None else penalty.gradient(source.params),
             members=problem.members,
         )
 
     @_Part
-    def evidence(self) -> Evidence:
+    def diagnostics(self) -> ClientDiagnostics:
         """Split-sample statistics, and what the estimate would be without each client."""
         source = self._from
-        data, totals, smooth = source.problem.glm.data, source.outcome.steps.totals, source.outcome.smooth
-        gathered = partial(gather_evidence, data, totals, smooth=smooth, members=source.problem.members)
-        evidence = gathered(source.point)
+        data, total_weights, smooth = source.problem.glm.data, source.outcome.steps.total_weights, source.outcome.smooth
+        gathered = partial(gather_diagnostics, data, total_weights, smooth=smooth, members=source.problem.members)
+        diagnostics = gathered(source.point)
         if source.problem.glm.penalty is None:
-            return evidence
-        return replace(gathered(source.judged[1]), shift=evidence.shift)
+            return diagnostics
+        return replace(gathered(source.judged[1]), deletion_shift=diagnostics.deletion_shift)
 
     @_Part
     def regularity(self) -> Regularity:

@@ -13,7 +13,7 @@ import pandas as pd
 from adfl_stats._arguments import in_interval, one_of, whole_number
 from adfl_stats._text import framed
 from adfl_stats.errors import ConvergenceWarning
-from adfl_stats.inference.refits import Refits
+from adfl_stats.inference.refits import Refitter
 from adfl_stats.trust.weights import trusted_by
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Bootstrap:
 def bootstrap_of(res: Results, B: int, seed: int, *, progress: bool) -> Bootstrap:
     """Draw clients with replacement and fit again; what was drawn before an interrupt is kept."""
     whole_number(B, "B", 2)
-    refits = Refits.of(res, "bootstrap")
+    refits = Refitter.of(res, "bootstrap")
     M, rng = len(refits.labels), np.random.default_rng(whole_number(seed, "seed", 0, None))
     counts = rng.multinomial(M, np.full(M, 1.0 / M), size=B)
     thetas, kept, drawn, done, failed = [], np.zeros(M), np.zeros(M), 0, 0

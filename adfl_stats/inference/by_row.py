@@ -41,8 +41,8 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.inference.clustered import LEAST_VARIANCE, carry_weight
 from adfl_stats.losses.client_sums import linear_predictor, meat, scaled
-from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.point_sums import WeightedSums
 
 __all__ = ["ByRow", "gather_rows", "row_contrast_df"]
 
@@ -88,7 +88,7 @@ def gather_rows(
     family: Family,
     theta: Array,
     weights: Array,
-    evaluation: Evaluation,
+    weighted_sums: WeightedSums,
     *,
     smooth: bool,
     slope: Array | None = None,
@@ -102,7 +102,7 @@ def gather_rows(
         The clients and the estimate (P,).
     weights : ndarray (M,)
         The clients' total weights v_m.
-    evaluation : Evaluation
+    weighted_sums : WeightedSums
         Curvature and meat at the estimate, a penalty's curvature included.
     smooth : bool
         Whether the estimate solves the weighted estimating equation. If not (medians do not), the record is empty.
@@ -117,15 +117,15 @@ def gather_rows(
     if not smooth:
         square = np.full((P, P), np.nan)
         return ByRow(rows, square, square, np.full(P, np.nan), square, square, none, none)
-    B = inverse(evaluation.information)
-    working = B @ evaluation.model_meat @ B
+    B = inverse(weighted_sums.information)
+    working = B @ weighted_sums.model_meat @ B
     keeps = P <= MOST_TENSOR
     exact = keeps or int(members.sum(data.sizes)) * P**3 <= MOST_PRODUCTS
     per_row = weights / (everybody * data.totals)
     layout = _Sums(P, keeps=keeps, exact=exact)
     packed = members.total(partial(_part, data, family, theta, per_row, (B, working), layout, slope))
     layout.unpack(packed)
-    bread = inverse(evaluation.hessian)
+    bread = inverse(weighted_sums.hessian)
     expected = layout.expected
     own, pairs = (layout.own, layout.pairs) if keeps else (none, none)
     df = layout.df(B, working)

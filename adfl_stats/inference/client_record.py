@@ -48,7 +48,7 @@ class ClientRecord:
         Of being normal, of belonging to a coherent minority, of being gross.
     spread : ndarray (P, P)
         T, the covariance of the normal clients' parameters.
-    shift : ndarray (P,)
+    minority_shift : ndarray (P,)
         Of the coherent minority; NaN where there is none.
     dispersion, prior, kurtosis : float
         The typical noise level, the degrees of freedom it counts for, the excess kurtosis of the rows' scores.
@@ -75,7 +75,7 @@ class ClientRecord:
     candidates: list[Any]
     probabilities: Array
     spread: Array
-    shift: Array
+    minority_shift: Array
     dispersion: float
     prior: float
     kurtosis: float
@@ -142,7 +142,7 @@ class ClientEffects:
 
 
 def record_clients(
-    model: ClientModel, totals: Array, rows: Array, information: Array, *, known: bool, smooth: bool
+    model: ClientModel, total_weights: Array, rows: Array, information: Array, *, known: bool, smooth: bool
 ) -> ClientRecord:
     """Sum up a model of clients at the estimate.
 
@@ -150,7 +150,7 @@ def record_clients(
     ----------
     model : ClientModel
         With summaries at the estimate.
-    totals : ndarray (M,)
+    total_weights : ndarray (M,)
         The clients' total weights v_m.
     rows : ndarray (M,)
         The clients' total row weights; v_m / (M rows) is what a row counts in the estimating equation.
@@ -163,13 +163,15 @@ def record_clients(
     """
     summaries, null, members = model.summaries, model.null, model.summaries.members
     M, P = summaries.scores.shape
-    heard, everybody = summaries.ranks > 0, members.count(np.ones(M, dtype=bool))
+    informative, everybody = summaries.ranks > 0, members.count(np.ones(M, dtype=bool))
     # A client without information has p-value one, unless its numbers overflow.
-    silent = ~heard & (model.probabilities[:, 0] > 0.5)
+    silent = ~informative & (model.probabilities[:, 0] > 0.5)
     statistics, ranks = _statistics(
-        model, totals / (everybody * rows) if smooth else np.zeros(M), rows[:, None, None] * information
+        model, total_weights / (everybody * rows) if smooth else np.zeros(M), rows[:, None, None] * information
     )
-    inflation, df = _empirical_null(statistics, ranks, null.df, (model.probabilities[:, 0] > 0.5) & heard, members)
+    inflation, df = _empirical_null(
+        statistics, ranks, null.df, (model.probabilities[:, 0] > 0.5) & informative, members
+    )
     statistics = statistics / inflation
     with np.errstate(divide="ignore", invalid="ignore"):
         p_values = stats.f.sf(statistics / np.maximum(ranks, 1) / (1.0 - 2.0 / df), np.maximum(ranks, 1), df)
@@ -180,16 +182,16 @@ def record_clients(
         candidates=[list(one) for one in model.candidates],
         probabilities=model.probabilities,
         spread=model.spread,
-        shift=np.full(P, np.nan) if model.shift is None else model.shift,
+        minority_shift=np.full(P, np.nan) if model.minority_shift is None else model.minority_shift,
         dispersion=null.dispersion,
         prior=null.prior,
         kurtosis=null.kurtosis,
         noise=noise,
         noisy=noisy,
-        statistics=np.where(heard, statistics, np.where(silent, 0.0, np.inf)),
+        statistics=np.where(informative, statistics, np.where(silent, 0.0, np.inf)),
         ranks=ranks,
         df=df,
-        p_values=np.where(heard & (ranks > 0), p_values, np.where(heard | silent, 1.0, 0.0)),
+        p_values=np.where(informative & (ranks > 0), p_values, np.where(informative | silent, 1.0, 0.0)),
         cochran=model.cochran,
         precision=_precision(model),
         members=members,
@@ -222,11 +224,11 @@ def client_effects(model: ClientModel) -> ClientEffects:
     """Return the clients' deviations from the estimate, raw and shrunk (empirical Bayes)."""
     summaries = model.summaries
     M, P = summaries.scores.shape
-    heard, full = summaries.ranks > 0, summaries.ranks == P
+    informative, full = summaries.ranks > 0, summaries.ranks == P
     deviations, errors = np.full((M, P), np.nan), np.full((M, P), np.nan)
     deviations[full] = np.linalg.solve(summaries.factors[full], summaries.scores[full][:, :, None])[:, :, 0]
     effects, effect_errors = np.zeros((M, P)), np.zeros((M, P))
-    errors[heard], effects[heard], effect_errors[heard] = _effects(model)
+    errors[informative], effects[informative], effect_errors[informative] = _effects(model)
     errors[~full] = np.nan
     return ClientEffects(deviations, errors, effects, effect_errors)
 
@@ -244,11 +246,11 @@ def _statistics(model: ClientModel, alone: Array, information: Array) -> tuple[A
     summaries, noise = model.summaries, model.null.dispersions
     factors, P = summaries.factors, summaries.factors.shape[1]
     plain = not model.differ and bool((model.null.shape == np.eye(P)).all())
-    heard, members = summaries.ranks > 0, summaries.members
+    informative, members = summaries.ranks > 0, summaries.members
     bread = S = np.zeros((P, P))
 
     def summed(share: Array, at: slice) -> Array:
-        use = heard[at]
+        use = informative[at]
         return np.tensordot(share[at][use], information[at][use], 1)
 
     if members.count(alone):

@@ -22,7 +22,7 @@ def client_columns(fit: FitRecord, clients: ClientRecord) -> dict[str, NDArray[A
     # Data without noise have standard errors of zero.
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = (fit.theta - fit.params) / unit
-    norms = np.linalg.norm(fit.evaluation.gradients, axis=1)
+    norms = np.linalg.norm(fit.weighted_sums.gradients, axis=1)
     return {
         "n": fit.sizes,
         "gradient": np.where(fit.set_aside, np.inf, norms),

@@ -53,7 +53,7 @@ from adfl_stats._types import Array, Mask
 from adfl_stats.data.batches import client_chunks
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.transport import EVERYBODY, Members
-from adfl_stats.losses.evaluation import PointSums
+from adfl_stats.losses.point_sums import PointSums
 
 __all__ = [
     "Clustered",
@@ -141,7 +141,7 @@ def gather_clustered(
     weights : ndarray (M,)
         The clients' total weights v_m.
     point : PointSums
-        What `evaluate` found at the estimate.
+        What `sums_at` found at the estimate.
     smooth : bool
         Whether the estimate solves the weighted estimating equation. If not (medians do not), the record is empty.
     spread : ndarray (P, P), optional
@@ -156,7 +156,7 @@ def gather_clustered(
 
     The bread and CR3 have the observed curvature, as the sandwich has; the working model has the expected one.
     """
-    (M, P), seen = point.halves.shape, point.evaluation
+    (M, P), seen = point.halves.shape, point.weighted_sums
     everybody = members.count(np.ones(M, dtype=bool))
     per_row = weights / (everybody * data.totals)
     counted = carry_weight(weights, data.totals, members)

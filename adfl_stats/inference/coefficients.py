@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from adfl_stats._arguments import in_interval
 from adfl_stats._properties import once
 from adfl_stats.inference.covariance import Inference
-from adfl_stats.inference.detection import detection_limits
+from adfl_stats.inference.detection import limits_of_detection
 from adfl_stats.inference.estimates import Estimates
 from adfl_stats.inference.prediction import NewDesign, NewRows, Prediction, design_for, mean_at
 from adfl_stats.inference.record import FitRecord
@@ -216,7 +216,7 @@ class CoefficientInference(Estimates):
         """
         in_interval(share, "share", 0.0, 0.5, open_low=True, open_high=True)
         in_interval(power, "power", 0.0, 1.0, open_low=True, open_high=True)
-        limits = detection_limits(self.record, share, power)
+        limits = limits_of_detection(self.record, share, power)
         columns = {"shift": limits.shift, "bias": limits.bias, "bias / se": limits.bias / limits.se}
         return pd.DataFrame(columns, index=self.params.index)
 

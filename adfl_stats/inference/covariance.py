@@ -96,7 +96,7 @@ class Inference:
             return np.full(len(contrasts), self._residual_df)
         if self.by_client:
             return contrast_df(self.fit.clustered, contrasts)
-        df = row_contrast_df(self.fit.by_row, inverse(self.fit.evaluation.information), contrasts)
+        df = row_contrast_df(self.fit.by_row, inverse(self.fit.weighted_sums.information), contrasts)
         return np.where(self._unknown(contrasts), np.nan, df)
 
     def joint(self, statistic: float, contrasts: Array) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class Inference:
     @once
     def _matrix(self) -> Array:
         """The covariance, before coefficients that one client alone identifies are set aside."""
-        seen, P = self.fit.evaluation, len(self.fit.names)
+        seen, P = self.fit.weighted_sums, len(self.fit.names)
         if not self.fit.smooth:
             return np.full((P, P), np.nan)
         if self.by_client:
@@ -221,9 +221,9 @@ class Inference:
         M, N, P = record.clients, record.rows, len(fit.names)
         if self.cov_type == "CR1":
             everybody = record.members.count(np.ones(len(fit.total_weights), dtype=bool))
-            scores = fit.evaluation.gradients * (fit.total_weights / everybody)[:, None]
+            scores = fit.weighted_sums.gradients * (fit.total_weights / everybody)[:, None]
             correction = M / (M - 1) * (N - 1) / max(N - P, 1)
-            return np.sqrt(correction) * scores @ inverse(fit.evaluation.hessian)
+            return np.sqrt(correction) * scores @ inverse(fit.weighted_sums.hessian)
         return record.cr2 if self.cov_type == "CR2" else np.sqrt((M - 1) / M) * record.cr3
 
     def _unknown(self, contrasts: Array) -> Mask:

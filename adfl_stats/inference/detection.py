@@ -11,7 +11,7 @@ from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.trust import detectable_shift
 
-__all__ = ["DetectionLimits", "detection_limits"]
+__all__ = ["DetectionLimits", "limits_of_detection"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class DetectionLimits:
     se: Array
 
 
-def detection_limits(fit: FitRecord, share: float, power: float) -> DetectionLimits:
+def limits_of_detection(fit: FitRecord, share: float, power: float) -> DetectionLimits:
     """Return the limits for a share of the clients that is shifted together, and a probability of finding them."""
     clients = fit.glance
     everybody = clients.members.count(np.ones(len(clients.probabilities), dtype=bool))

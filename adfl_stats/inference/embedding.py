@@ -24,7 +24,12 @@ def check_same_rows(small: ClientData, large: ClientData, names: tuple[str, str]
     one, other = names
     if list(small.labels) != list(large.labels) or not np.array_equal(small.sizes, large.sizes):
         raise ValueError(f"{one} has other clients or rows than {other}; build both from the same frame")
-    for part, word in (("classes", "classes"), ("y", "responses"), ("shift", "offsets"), ("row_weights", "weights")):
+    for part, word in (
+        ("classes", "classes"),
+        ("y", "responses"),
+        ("linear_offset", "offsets"),
+        ("row_weights", "weights"),
+    ):
         if not np.array_equal(_or_empty(getattr(small, part)), _or_empty(getattr(large, part))):
             raise ValueError(f"{one} has other {word} than {other}, row by row; build both from the same frame")
 

@@ -116,7 +116,7 @@ class FittedRows(CoefficientInference):
 
     def _means(self, eta: Array, design: NewDesign) -> pd.Series | pd.DataFrame:
         family = self.record.family
-        eta = eta if design.shift is None else eta + design.shift[:, None]
+        eta = eta if design.linear_offset is None else eta + design.linear_offset[:, None]
         aside = self._in_users_order(np.repeat(self.record.set_aside, self.record.sizes).astype(np.float64)) > 0.0
         if family.name == "multinomial":
             levels = pd.Index(self.record.classes or range(family.outputs + 1), name=self.record.y_name)
@@ -146,5 +146,5 @@ class FittedRows(CoefficientInference):
         """Return the rows that were fitted, in the order they came in."""
         data = self._held_data(what)
         index = pd.RangeIndex(data.n_rows) if data.row_labels is None else data.row_labels
-        shift = None if data.shift is None else self._in_users_order(data.shift)
-        return NewDesign(self._in_users_order(data.X), shift, index)
+        offset = None if data.linear_offset is None else self._in_users_order(data.linear_offset)
+        return NewDesign(self._in_users_order(data.X), offset, index)

@@ -56,7 +56,7 @@ def common_model(problem: Problem, theta: Array, weights: Array, summaries: Summ
         spread=np.zeros((P, P)),
         spread_kind="none",
         components="normal",
-        shift=None,
+        minority_shift=None,
         null=null,
         summaries=summaries,
         scores=scores,

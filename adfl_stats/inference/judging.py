@@ -11,7 +11,7 @@ from adfl_stats.engine.problem import Problem
 __all__ = ["judging_point"]
 
 
-def judging_point(problem: Problem, params: Array, totals: Array, *, smooth: bool) -> Array:
+def judging_point(problem: Problem, params: Array, total_weights: Array, *, smooth: bool) -> Array:
     """Return the point (P,) at which the clients' scores have mean zero under the model.
 
     A penalised estimate is biased, and the score of every client with it: n_m times the squared bias would make any
@@ -24,7 +24,7 @@ def judging_point(problem: Problem, params: Array, totals: Array, *, smooth: boo
         With the penalty, if there is one.
     params : ndarray (P,)
         The estimate.
-    totals : ndarray (M,)
+    total_weights : ndarray (M,)
         The clients' total weights v_m.
     smooth : bool
         Whether the estimate solves the penalised equation.
@@ -32,6 +32,6 @@ def judging_point(problem: Problem, params: Array, totals: Array, *, smooth: boo
     free, penalty = problem.unpenalised, problem.glm.penalty
     if penalty is None:
         return params
-    hessian, _ = curvature_and_meat(free, params, totals)
-    near: Array = params + problem.mean(totals) * inverse(hessian) @ penalty.gradient(params)
-    return weighted_solution(free, totals, near) if smooth else near
+    hessian, _ = curvature_and_meat(free, params, total_weights)
+    near: Array = params + problem.mean(total_weights) * inverse(hessian) @ penalty.gradient(params)
+    return weighted_solution(free, total_weights, near) if smooth else near

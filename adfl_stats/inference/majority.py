@@ -21,8 +21,8 @@ from adfl_stats._types import Array, Mask
 from adfl_stats.data.batches import batches
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
-from adfl_stats.inference.refits import Refits
-from adfl_stats.losses.client_sums import linear_predictors
+from adfl_stats.inference.refits import Refitter
+from adfl_stats.losses.client_sums import predictors_at
 from adfl_stats.methods import TrimmedScores
 from adfl_stats.trust import ClientModel
 from adfl_stats.trust.refits import refit_draws
@@ -134,7 +134,7 @@ def _number(value: float) -> str:
 
 def majority_of(res: Results) -> Majority:
     """Look for a rival half, and count the clients that decide."""
-    refits, fit = Refits.of(res, "majority"), res.record
+    refits, fit = Refitter.of(res, "majority"), res.record
     problem, theta = refits.problem.unpenalised, res.params.to_numpy()
     M, se = problem.M, res.bse.to_numpy()
     own = next(iter(refit_draws(problem, theta, [np.ones(M, dtype=np.int64)], refits.heterogeneity))).model
@@ -149,7 +149,7 @@ def majority_of(res: Results) -> Majority:
         excess, overlap, breakdown = compared[best]
         margins, rival = deviances[:, best + 1] - deviances[:, 0], pd.Series(rivals[best], index=res.params.index)
     clients = pd.DataFrame(
-        {"weight": fit.weights, "margin": margins, "removals": _removals(own, fit.evidence.shift)},
+        {"weight": fit.weights, "margin": margins, "removals": _removals(own, fit.diagnostics.deletion_shift)},
         index=fit.labels.rename(fit.client_name),
     )
     return Majority(rival, excess, overlap, breakdown, clients, _coefficients(res, refits))
@@ -159,9 +159,9 @@ def _rivals(problem: Problem, fit: FitRecord, theta: Array, se: Array) -> Array:
     """Return other parameters (R, P) that half of the clients share."""
     aside, starts = fit.weights < 0.5, []
     if aside.any() and not aside.all():
-        starts.append(weighted_solution(problem, problem.sizes * aside * problem.objective.counted, theta))
-    if np.isfinite(fit.clients.shift).all():
-        starts.append(theta + fit.clients.shift)
+        starts.append(weighted_solution(problem, problem.relative_sizes * aside * problem.objective.counted, theta))
+    if np.isfinite(fit.clients.minority_shift).all():
+        starts.append(theta + fit.clients.minority_shift)
     starts = [one for one in starts if np.isfinite(one).all()]
     sets = TrimmedScores(starts=STARTS, seed=1).concentrate(problem, np.array(starts).reshape(-1, problem.P))
     estimates = sets.theta[np.isfinite(sets.misfit)]
@@ -177,7 +177,7 @@ def _client_deviances(problem: Problem, thetas: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         for batch in batches(data, 1):
             y, weight = data.y[batch.rows], data.weights_of(batch.rows)
-            for r, eta in enumerate(linear_predictors(data, family, thetas, batch.rows)):
+            for r, eta in enumerate(predictors_at(data, family, thetas, batch.rows)):
                 out[batch.clients, r] += batch.sums(weight * family.deviance(eta, y))
     return np.where(np.isfinite(out), out, np.finfo(float).max / 1e10)
 
@@ -205,21 +205,21 @@ def _misfits(margin: Array, h: int) -> float:
     return float(np.maximum(margin[:h], 0.0).sum() - np.maximum(-margin[-h:], 0.0).sum())
 
 
-def _removals(model: ClientModel, shift: Array) -> Array:
+def _removals(model: ClientModel, deletion_shift: Array) -> Array:
     """Return how many others must be left out before a client's probability of being normal crosses one half.
 
-    Leaving client j out moves the centre by its `shift` (M, P), and a move D of the centre adds to a client's log odds
-    s'D - D'LD / 2, with s its score and L its information about the centre.
+    Leaving client j out moves the centre by its `deletion_shift` (M, P), and a move D of the centre adds to a client's
+    log odds s'D - D'LD / 2, with s its score and L its information about the centre.
     """
-    M, P = shift.shape
-    heard, normal = model.summaries.ranks > 0, np.clip(model.weights, 1e-300, 1.0 - 1e-16)
-    odds, moves = np.log(normal) - np.log1p(-normal), np.nan_to_num(shift) / model.units
+    M, P = deletion_shift.shape
+    informative, normal = model.summaries.ranks > 0, np.clip(model.weights, 1e-300, 1.0 - 1e-16)
+    odds, moves = np.log(normal) - np.log1p(-normal), np.nan_to_num(deletion_shift) / model.units
     T = model.spread / np.outer(model.units, model.units)
     scores, half = model.scores, M // 2
     left = np.linalg.solve(np.eye(P) + scores.information @ T, scores.information)
     slopes = np.linalg.solve(np.eye(P) + scores.information @ T, scores.slopes[:, :, None])[:, :, 0]
     out = np.full(M, np.inf)
-    for k, m in enumerate(np.flatnonzero(heard)):
+    for k, m in enumerate(np.flatnonzero(informative)):
         towards = 1.0 if odds[m] < 0.0 else -1.0
         gains = towards * (moves @ slopes[k])
         gains[m] = -np.inf
@@ -232,13 +232,15 @@ def _removals(model: ClientModel, shift: Array) -> Array:
     return out
 
 
-def _coefficients(res: Results, refits: Refits) -> pd.DataFrame:
+def _coefficients(res: Results, refits: Refitter) -> pd.DataFrame:
     """Return how many clients decide about each coefficient."""
-    shift, params, se = res.record.evidence.shift, res.params.to_numpy(), res.bse.to_numpy()
-    M, rows, sets = len(shift), [], []
+    deletion_shift, params, se = res.record.diagnostics.deletion_shift, res.params.to_numpy(), res.bse.to_numpy()
+    M, rows, sets = len(deletion_shift), [], []
     for k, name in enumerate(res.params.index):
-        counts, chosen = _fewest(shift[:, k], se[k])
-        rows.append({"coefficient": name, "se": counts, "sign": _fewest(shift[:, k], params[k], signed=True)[0]})
+        counts, chosen = _fewest(deletion_shift[:, k], se[k])
+        rows.append(
+            {"coefficient": name, "se": counts, "sign": _fewest(deletion_shift[:, k], params[k], signed=True)[0]}
+        )
         sets.append(chosen)
     draws = [np.where(chosen, 0, 1) for chosen in sets]
     for row, k, one in zip(rows, range(len(rows)), refits.each(draws), strict=True):
@@ -246,17 +248,17 @@ def _coefficients(res: Results, refits: Refits) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("coefficient").rename_axis(None) if M else pd.DataFrame(rows)
 
 
-def _fewest(shift: Array, distance: float, *, signed: bool = False) -> tuple[float, Mask]:
+def _fewest(deletion_shift: Array, distance: float, *, signed: bool = False) -> tuple[float, Mask]:
     """Return the least number of clients whose shifts add up to a distance, and which; infinite beyond half of them.
 
     With `signed` the move is against the sign of `distance`, else in the direction that takes fewer.
     """
-    best, which = np.inf, np.zeros(len(shift), dtype=bool)
+    best, which = np.inf, np.zeros(len(deletion_shift), dtype=bool)
     for sign in (-np.sign(distance),) if signed else (1.0, -1.0):
-        gains = sign * np.nan_to_num(shift)
-        order = np.argsort(-gains, kind="stable")[: len(shift) // 2]
+        gains = sign * np.nan_to_num(deletion_shift)
+        order = np.argsort(-gains, kind="stable")[: len(deletion_shift) // 2]
         reached = np.cumsum(np.maximum(gains[order], 0.0)) >= np.abs(distance)
         if reached.any() and int(np.argmax(reached)) + 1 < best:
             best = float(np.argmax(reached)) + 1.0
-            which = np.isin(np.arange(len(shift)), order[: int(best)])
+            which = np.isin(np.arange(len(deletion_shift)), order[: int(best)])
     return best, which

@@ -17,7 +17,7 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.errors import ConditionWarning
 from adfl_stats.inference.embedding import check_same_rows, embedding
 from adfl_stats.losses.client_sums import linear_predictor
-from adfl_stats.losses.evaluation import evaluate
+from adfl_stats.losses.point_sums import sums_at
 
 if TYPE_CHECKING:
     from adfl_stats.inference.record import FitRecord
@@ -68,8 +68,8 @@ def score_test(res: Results, larger: Any, cov_type: str | None) -> tuple[float, 
     B = _nested(_rows_of(res, "this fit"), data, ("this fit", "larger"))
     q = fit.family.outputs
     theta = res.params.to_numpy().reshape(q, -1) @ B.T
-    point = evaluate(data, larger.family, theta.ravel(), fit.total_weights)
-    return _efficient_score(point.evaluation, fit.total_weights, _directions(B, data, q), kind, res.scale)
+    point = sums_at(data, larger.family, theta.ravel(), fit.total_weights)
+    return _efficient_score(point.weighted_sums, fit.total_weights, _directions(B, data, q), kind, res.scale)
 
 
 def _nested(small: ClientData, large: ClientData, names: tuple[str, str]) -> Array:
@@ -110,12 +110,12 @@ def _directions(B: Array, data: ClientData, outputs: int) -> tuple[Array, Array]
 
 
 def _efficient_score(
-    at: Any, totals: Array, directions: tuple[Array, Array], kind: str, scale: float
+    at: Any, total_weights: Array, directions: tuple[Array, Array], kind: str, scale: float
 ) -> tuple[float, float, float]:
     """Return the score statistic of the directions that the small model lacks, given those that it has."""
     (inside, lacking), H = directions, at.hessian
     C = lacking.T - lacking.T @ H @ inside @ np.linalg.solve(inside.T @ H @ inside, inside.T)
-    scores = at.gradients * (totals / len(totals))[:, None]
+    scores = at.gradients * (total_weights / len(total_weights))[:, None]
     if kind == "nonrobust":
         variance = C @ (scale * at.model_meat) @ C.T
     elif kind == "sandwich":

@@ -14,7 +14,7 @@ from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._text import framed
 from adfl_stats._types import Array, ClientSet, Mask
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.engine.pooled import Estimate, local_estimates, pooled_estimate
+from adfl_stats.engine.pooled import PointEstimate, local_estimates, pooled_estimate
 from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.inference.record import FitRecord
 
@@ -114,7 +114,7 @@ def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: Clien
         )
     everybody = np.ones(len(normal), dtype=bool)
     pooled = pooled_estimate(data, family, everybody, oracle.params, penalty, members) or _absent(len(params))
-    here = Estimate(params, fit.sandwich if fit.smooth else np.full_like(oracle.covariance, np.nan))
+    here = PointEstimate(params, fit.sandwich if fit.smooth else np.full_like(oracle.covariance, np.nan))
     locals_ = local_estimates(data, family, normal, oracle.params, penalty)
     known = [estimate for estimate in locals_.values() if estimate is not None]
     local = [np.reshape(part, (-1, len(params))) for part in ([e.params for e in known], [_alone(e)[1] for e in known])]
@@ -144,7 +144,7 @@ def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: Clien
 
 
 def _line(
-    params: Array, variances: Array, oracle: Estimate, clients: float, rows: float, members: Members = EVERYBODY
+    params: Array, variances: Array, oracle: PointEstimate, clients: float, rows: float, members: Members = EVERYBODY
 ) -> dict[str, float]:
     """Return a row of the table for estimates (k, P) and their variances: one, or those of our clients."""
     words = {"clients": float(clients), "rows": float(rows)}
@@ -162,11 +162,11 @@ def _line(
     }
 
 
-def _alone(estimate: Estimate) -> tuple[Array, Array]:
+def _alone(estimate: PointEstimate) -> tuple[Array, Array]:
     return estimate.params[None], np.diag(estimate.covariance)[None]
 
 
-def _coefficients(names: list[str], here: Estimate, oracle: Estimate, pooled: Estimate) -> pd.DataFrame:
+def _coefficients(names: list[str], here: PointEstimate, oracle: PointEstimate, pooled: PointEstimate) -> pd.DataFrame:
     columns: dict[str, Array] = {}
     for name, estimate in {"fit": here, "oracle": oracle, "pooled": pooled}.items():
         columns |= {name: estimate.params, f"{name}_se": np.sqrt(np.diag(estimate.covariance))}
@@ -174,8 +174,8 @@ def _coefficients(names: list[str], here: Estimate, oracle: Estimate, pooled: Es
     return table.assign(distance=(table["fit"] - table["oracle"]) / table["oracle_se"])
 
 
-def _absent(P: int) -> Estimate:
-    return Estimate(np.full(P, np.nan), np.full((P, P), np.nan))
+def _absent(P: int) -> PointEstimate:
+    return PointEstimate(np.full(P, np.nan), np.full((P, P), np.nan))
 
 
 def _checked(fit: FitRecord, data: ClientData | None) -> ClientData:

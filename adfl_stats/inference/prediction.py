@@ -15,7 +15,7 @@ from scipy import stats
 from adfl_stats._arguments import finite_float64, float64_array, in_interval, listing
 from adfl_stats._frames import foreign_frame, is_foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array, FrameLike
-from adfl_stats.data.columns import linear_shift
+from adfl_stats.data.columns import offset_and_exposure
 from adfl_stats.data.formula import formula_offset
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.record import FitRecord
@@ -30,7 +30,7 @@ class NewDesign(NamedTuple):
     """Rows to predict at: the design matrix, what the formula's ``offset()`` terms add, and the rows' labels."""
 
     X: Array
-    shift: Array | None
+    linear_offset: Array | None
     index: pd.Index
 
 
@@ -40,8 +40,8 @@ def mean_at(
     """Return the linear predictor and the mean response, for the multinomial a column per class; no standard errors."""
     X, index = design.X, design.index
     eta = X @ fit.params.reshape(fit.family.outputs, -1).T
-    shift = linear_shift(offset, exposure, len(X))
-    for part in (shift, design.shift):
+    linear_offset = offset_and_exposure(offset, exposure, len(X))
+    for part in (linear_offset, design.linear_offset):
         if part is not None:
             eta += part[:, None]
     if fit.family.name == "multinomial":
@@ -200,7 +200,7 @@ class Prediction:
         # Some links decrease.
         frame["mean_ci_lower"], frame["mean_ci_upper"] = np.minimum(*ends), np.maximum(*ends)
         if self.fit.family.quadratic:
-            spread = np.sqrt(self.se_linear**2 + self.fit.evaluation.scale)
+            spread = np.sqrt(self.se_linear**2 + self.fit.weighted_sums.scale)
             for name, sign in (("obs_ci_lower", -1.0), ("obs_ci_upper", 1.0)):
                 frame[name] = self.linear + sign * reach * spread
         return frame

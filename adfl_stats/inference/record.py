@@ -20,12 +20,12 @@ from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.inference.at_estimate import AtEstimate
 from adfl_stats.inference.by_row import ByRow
 from adfl_stats.inference.client_contrasts import FEW_CLIENTS, identified
+from adfl_stats.inference.client_diagnostics import ClientDiagnostics
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord
 from adfl_stats.inference.clustered import Clustered
-from adfl_stats.inference.evidence import Evidence
-from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.point_sums import WeightedSums
 from adfl_stats.losses.regularity import Regularity
 from adfl_stats.methods import Method, Outcome
 from adfl_stats.network.network import Network
@@ -192,7 +192,7 @@ class FitRecord(RunRecord):
         """P, or with a penalty of curvature C the effective number tr (I + C)^-1 I (Hastie & Tibshirani 1990)."""
         if self.penalty is None:
             return float(len(self.names))
-        penalised = self.evaluation.information
+        penalised = self.weighted_sums.information
         rows = penalised - float(self.members.mean(self.total_weights)) * np.diag(self.penalty.strengths)
         return float(np.trace(inverse(penalised) @ rows))
 
@@ -227,12 +227,12 @@ class FitRecord(RunRecord):
     @once
     def sandwich(self) -> Array:
         """The covariance H^-1 B H^-1 of a solution of the weighted equation, whether the method solves it or not."""
-        return sandwich(self.evaluation.hessian, self.evaluation.meat)[1]
+        return sandwich(self.weighted_sums.hessian, self.weighted_sums.meat)[1]
 
     @property
-    def evaluation(self) -> Evaluation:
+    def weighted_sums(self) -> WeightedSums:
         """Gradients, curvature and meat at the estimate."""
-        return self.at_estimate.evaluation
+        return self.at_estimate.weighted_sums
 
     @property
     def error(self) -> NumericalError:
@@ -265,9 +265,9 @@ class FitRecord(RunRecord):
         return self.at_estimate.by_row
 
     @property
-    def evidence(self) -> Evidence:
+    def diagnostics(self) -> ClientDiagnostics:
         """Split-sample statistics, and shifts of the estimate without each client."""
-        return self.at_estimate.evidence
+        return self.at_estimate.diagnostics
 
     @property
     def regularity(self) -> Regularity:
@@ -287,7 +287,7 @@ def run_parts(problem: Problem, method: Method, outcome: Outcome, plan: Plan, sa
         "network": problem.topology,
         "theta": outcome.theta,
         "weights": weights,
-        "total_weights": outcome.steps.totals,
+        "total_weights": outcome.steps.total_weights,
         "set_aside": ~np.asarray(problem.objective.counted) & (weights == 0.0),
         "tolerance": plan.tolerance,
         "trace_columns": _trace_columns(outcome.runs),

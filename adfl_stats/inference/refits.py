@@ -11,7 +11,7 @@ import pandas as pd
 
 from adfl_stats._threads import default_threads, one_blas_thread
 from adfl_stats._types import Array, Ints
-from adfl_stats.engine.equations import weighted_solutions
+from adfl_stats.engine.equations import stacked_solutions
 from adfl_stats.engine.problem import Problem
 from adfl_stats.inference.at_estimate import PARTS, AtEstimate
 from adfl_stats.inference.by_row import gather_rows
@@ -19,15 +19,15 @@ from adfl_stats.inference.clustered import gather_clustered
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.fitted import ModelNames
 from adfl_stats.inference.record import FitRecord, Recipe
-from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.point_sums import sums_at
 from adfl_stats.methods import Method
 from adfl_stats.trust.refits import TOGETHER, Draw, refit_draws
 
 if TYPE_CHECKING:
     from adfl_stats.inference.results import Results
 
-__all__ = ["Refit", "Refits", "model_of"]
+__all__ = ["Refit", "Refitter", "model_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Refit:
         How often each client counts.
     theta : ndarray (P,)
         The estimate; NaN where the clients do not identify all coefficients.
-    weights, totals : ndarray (M,)
+    weights, total_weights : ndarray (M,)
         omega_m, and the total weights v_m of the estimating equation, each client as often as it counts.
     spread : ndarray (P, P) or None
         T, where the clients differ.
@@ -51,13 +51,13 @@ class Refit:
     counts: Ints
     theta: Array
     weights: Array
-    totals: Array
+    total_weights: Array
     spread: Array | None
     dispersion: float
 
 
 @dataclass(frozen=True, eq=False)
-class Refits:
+class Refitter:
     """How to fit again: the problem, the method, the estimate, and whether clients may differ.
 
     Where the fit asked the data whether clients differ, its answer holds for all draws, and how much they do is
@@ -70,7 +70,7 @@ class Refits:
     heterogeneity: str
 
     @classmethod
-    def of(cls, res: Results, what: str) -> Refits:
+    def of(cls, res: Results, what: str) -> Refitter:
         """Return what a fit needs to be made again; ValueError where its results no longer hold the model."""
         model, recipe = model_of(res, what)
         method, aside = recipe.method, res.record.set_aside
@@ -112,11 +112,11 @@ class Refits:
         models: list[Draw | None] = [None] * len(draws)
         if method.models_clients:
             models = list(refit_draws(problem.unpenalised, self.params, draws, self.heterogeneity))
-        steps = [self._totals(counts, model) for counts, model in zip(draws, models, strict=True)]
-        totals = np.stack([v for _, v in steps], axis=1)
+        steps = [self._weights(counts, model) for counts, model in zip(draws, models, strict=True)]
+        total_weights = np.stack([v for _, v in steps], axis=1)
         starts = np.stack([self.params if one is None else one.model.theta for one in models])
         starts = np.where(np.isfinite(starts), starts, self.params)
-        solutions = weighted_solutions(problem, totals, starts)
+        solutions = stacked_solutions(problem, total_weights, starts)
         known = solutions.reached & (solutions.ranks == problem.P)
         theta = np.where(known[:, None], solutions.theta, np.nan)
         out = []
@@ -134,13 +134,13 @@ class Refits:
         if not np.isfinite(one.theta).all():
             return np.full(P, np.nan)
         slope = None if glm.penalty is None else glm.penalty.gradient(one.theta)
-        point = evaluate(glm.data, glm.family, one.theta, one.totals, slope=slope)
-        point = point.penalised(glm.penalty, one.theta, float(one.totals.mean()))
-        parts: dict[str, Any] = dict.fromkeys(PARTS) | {"evaluation": point.evaluation}
+        point = sums_at(glm.data, glm.family, one.theta, one.total_weights, slope=slope)
+        point = point.penalised(glm.penalty, one.theta, float(one.total_weights.mean()))
+        parts: dict[str, Any] = dict.fromkeys(PARTS) | {"weighted_sums": point.weighted_sums}
         if cov_type.startswith("CR"):
             parts["clustered"] = gather_clustered(
                 glm.data,
-                one.totals,
+                one.total_weights,
                 point,
                 smooth=True,
                 spread=one.spread,
@@ -149,12 +149,12 @@ class Refits:
             )
         elif cov_type.startswith("HC"):
             parts["by_row"] = gather_rows(
-                glm.data, glm.family, one.theta, one.totals, point.evaluation, smooth=True, slope=slope
+                glm.data, glm.family, one.theta, one.total_weights, point.weighted_sums, smooth=True, slope=slope
             )
-        seen = replace(record, total_weights=one.totals, at_estimate=AtEstimate.of_parts(parts))
+        seen = replace(record, total_weights=one.total_weights, at_estimate=AtEstimate.of_parts(parts))
         return Inference(seen, cov_type).standard_errors(np.eye(P))
 
-    def _totals(self, counts: Ints, draw: Draw | None) -> tuple[Array, Array]:
+    def _weights(self, counts: Ints, draw: Draw | None) -> tuple[Array, Array]:
         """Return the weights of a draw, and its total weights."""
         problem, method, shares = self.problem, self.method, None
         if draw is None:
@@ -167,7 +167,7 @@ class Refits:
                 shares = np.ones(problem.M)
                 shares[draw.clients] = draw.model.information_shares
         steps = problem.steps(weights, balance=method.balance, shares=shares)
-        return weights, steps.totals * counts
+        return weights, steps.total_weights * counts
 
 
 def model_of(res: Results, what: str) -> tuple[Any, Recipe]:

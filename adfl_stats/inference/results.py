@@ -129,7 +129,7 @@ class Results(FittedRows, Reanalysis):
     @property
     def scale(self) -> float:
         """Dispersion: estimated over the weighted clients for the Gaussian, Huber's loss and gamma, else 1."""
-        return self.record.evaluation.scale
+        return self.record.weighted_sums.scale
 
     @property
     def llf(self) -> float:

@@ -202,13 +202,13 @@ def screen_fit(fit: FitRecord, q: float = FDR, method: str = "score") -> Screeni
     """Screen the clients of a `FitRecord`; see `screen`."""
     q = in_interval(q, "q", 0.0, 1.0, open_low=True, open_high=True)
     one_of(method, "method", METHODS)
-    evidence, clients, members = fit.evidence, fit.clients, fit.clients.members
+    diagnostics, clients, members = fit.diagnostics, fit.clients, fit.clients.members
     if method == "mirror" and clients.differ:
         raise ValueError(
             "method='mirror' takes clients that share one parameter; here they differ (see res.heterogeneity()), which "
             "both halves of a client's rows show. Use method='score'"
         )
-    mirror = evidence.mirror / max(clients.dispersion, np.finfo(float).tiny) - evidence.mirror_mean
+    mirror = diagnostics.mirror / max(clients.dispersion, np.finfo(float).tiny) - diagnostics.mirror_mean
     # Both rules order all clients; the table has a row for each of ours.
     adjusted = adjusted_p_values(clients)
     flagged = adjusted <= q if method == "score" else mirror >= _mirror_limit(members.gather(mirror), q)
@@ -227,11 +227,11 @@ def screen_fit(fit: FitRecord, q: float = FDR, method: str = "score") -> Screeni
             "flagged": flagged,
             "weight": fit.weights,
             "verdict": verdicts(clients),
-            "shift": np.max(np.abs(evidence.shift) / se, axis=1),
+            "shift": np.max(np.abs(diagnostics.deletion_shift) / se, axis=1),
         },
         index=index,
     )
-    shifts = pd.DataFrame(evidence.shift, index=index, columns=fit.names)
+    shifts = pd.DataFrame(diagnostics.deletion_shift, index=index, columns=fit.names)
     return Screening(q, method, clients, shifts, table)
 
 

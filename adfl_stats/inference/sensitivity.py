@@ -15,7 +15,7 @@ from adfl_stats._arguments import listing
 from adfl_stats._text import framed
 from adfl_stats._types import Array
 from adfl_stats.inference.record import Recipe
-from adfl_stats.inference.refits import Refits, model_of
+from adfl_stats.inference.refits import Refitter, model_of
 from adfl_stats.inference.screening import screen_fit
 from adfl_stats.methods import ADFL, DFL, Bridge, Method, TrimmedScores
 from adfl_stats.network.network import Network
@@ -209,7 +209,7 @@ def _choices(res: Results, model: Any, recipe: Recipe) -> Iterator[tuple[tuple[s
 
 def _without_each(res: Results, *, progress: bool) -> dict[tuple[str, str], tuple[Array, Array, int]]:
     """Fit again without each client that has weight, weights estimated anew."""
-    refits = Refits.of(res, "sensitivity")
+    refits = Refitter.of(res, "sensitivity")
     M, kind = len(refits.labels), res.cov_type
     draws = [np.ones(M, dtype=np.int64) - (np.arange(M) == m) for m in range(M)]
     rows = {}

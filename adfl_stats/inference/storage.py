@@ -22,15 +22,15 @@ from adfl_stats.engine.numerical_error import NumericalError
 from adfl_stats.errors import StorageError
 from adfl_stats.inference.at_estimate import AtEstimate, Goodness
 from adfl_stats.inference.by_row import ByRow
+from adfl_stats.inference.client_diagnostics import ClientDiagnostics
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord
 from adfl_stats.inference.clustered import Clustered
-from adfl_stats.inference.evidence import Evidence
 from adfl_stats.inference.objective_results import ObjectiveRecord, ObjectiveResults
 from adfl_stats.inference.record import FitRecord, RunRecord, Start
 from adfl_stats.inference.results import Results
-from adfl_stats.losses.evaluation import Evaluation
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.point_sums import WeightedSums
 from adfl_stats.losses.regularity import Regularity
 from adfl_stats.network.archive import from_arrays, to_arrays
 
@@ -38,7 +38,7 @@ __all__ = ["load", "save"]
 
 T = TypeVar("T")
 
-FORMAT = 6
+FORMAT = 7
 # What records of all objectives have.
 _RUN_ARRAYS = ("theta", "weights", "total_weights", "set_aside")
 _RUN_WORDS = (
@@ -52,27 +52,28 @@ _AXES = {
     "theta": "MP!", "weights": "M!", "total_weights": "M!", "set_aside": "M", "sizes": "M!", "start.centre": "P",
     "start.spread": "", "start.reach": "", "objective.totals": "M!", "objective.gradients": "MP",
     "objective.hessian": "nn", "trace.run": "n", "trace.round": "n", "trace.step": "n", "trace.moved": "n",
-    "trace.consensus": "n", "evaluation.gradients": "MP", "evaluation.hessian": "PP", "evaluation.information": "PP",
-    "evaluation.meat": "PP", "evaluation.model_meat": "PP", "evaluation.scale": "", "effects.deviations": "MP",
-    "effects.errors": "MP", "effects.effects": "MP", "effects.effect_errors": "MP", "clustered.clients": "",
-    "clustered.rows": "", "clustered.cr2": "nP", "clustered.cr3": "nP", "clustered.df": "P", "clustered.working": "PP",
-    "clustered.expected": "PP", "clustered.least_df": "", "clustered.own": "nPP", "clustered.left": "nPP",
-    "clustered.right": "nPP", "evidence.mirror": "M", "evidence.mirror_mean": "M", "evidence.shift": "MP",
+    "trace.consensus": "n", "weighted_sums.gradients": "MP", "weighted_sums.hessian": "PP",
+    "weighted_sums.information": "PP", "weighted_sums.meat": "PP", "weighted_sums.model_meat": "PP",
+    "weighted_sums.scale": "", "effects.deviations": "MP", "effects.errors": "MP", "effects.effects": "MP",
+    "effects.effect_errors": "MP", "clustered.clients": "", "clustered.rows": "", "clustered.cr2": "nP",
+    "clustered.cr3": "nP", "clustered.df": "P", "clustered.working": "PP", "clustered.expected": "PP",
+    "clustered.least_df": "", "clustered.own": "nPP", "clustered.left": "nPP", "clustered.right": "nPP",
+    "diagnostics.mirror": "M", "diagnostics.mirror_mean": "M", "diagnostics.deletion_shift": "MP",
     "regularity.ranks": "M", "regularity.least_curvature": "M", "regularity.most_curvature": "M",
     "regularity.gradient_noise": "M", "regularity.score_moment": "M", "regularity.curvature_moment": "M",
     "regularity.lipschitz_moment": "M", "goodness.llf": "", "goodness.deviance": "", "error.optimisation": "",
-    "error.consensus": "", "clients.probabilities": "M3", "clients.spread": "PP", "clients.shift": "P",
+    "error.consensus": "", "clients.probabilities": "M3", "clients.spread": "PP", "clients.minority_shift": "P",
     "clients.noise": "M", "clients.noisy": "M", "clients.statistics": "M", "clients.ranks": "M", "clients.df": "M",
     "clients.p_values": "M",
 }  # fmt: skip
 _AXES |= {f"glance.{name.partition('.')[2]}": axes for name, axes in _AXES.items() if name.startswith("clients.")}
 # Parts of inference that are arrays and numbers.
 _PARTS: dict[str, type[Any]] = {
-    "evaluation": Evaluation,
+    "weighted_sums": WeightedSums,
     "effects": ClientEffects,
     "clustered": Clustered,
     "by_row": ByRow,
-    "evidence": Evidence,
+    "diagnostics": ClientDiagnostics,
     "regularity": Regularity,
     "goodness": Goodness,
     "error": NumericalError,

@@ -18,14 +18,14 @@ __all__ = [
     "ClientMoments",
     "client_moments",
     "column_sizes",
+    "curvature_sums",
     "linear_predictor",
-    "linear_predictors",
     "meat",
     "moments",
     "own_predictor",
+    "predictors_at",
     "rao_statistics",
     "scaled",
-    "weighted_curvature",
 ]
 
 
@@ -94,9 +94,9 @@ def moments(
         if visit is not None:
             visit(piece, eta, residual)
         gradient += piece.cross(residual, X).reshape(C, P)
-        hessian += weighted_curvature(piece, X, family.curvature(eta, y), weight)
+        hessian += curvature_sums(piece, X, family.curvature(eta, y), weight)
         if family.observed_curvature:
-            expected += weighted_curvature(piece, X, family.information(eta), weight)
+            expected += curvature_sums(piece, X, family.information(eta), weight)
         dispersion += piece.sums(weight * family.dispersion_terms(eta, y))
     total = data.totals[clients]
     hessian /= total[:, None, None]
@@ -110,18 +110,18 @@ def moments(
 
 def linear_predictor(data: ClientData, family: Family, theta: Array, rows: slice) -> Array:
     """Return eta on a slice of rows: (n,) for one output, (n, q) for the multinomial."""
-    return linear_predictors(data, family, theta[None], rows)[0]
+    return predictors_at(data, family, theta[None], rows)[0]
 
 
-def linear_predictors(data: ClientData, family: Family, thetas: Array, rows: slice | Ints) -> Array:
+def predictors_at(data: ClientData, family: Family, thetas: Array, rows: slice | Ints) -> Array:
     """Return eta on some rows for each row of `thetas` (R, P): (R, n), or (R, n, q) for the multinomial."""
     X, q = data.X[rows], family.outputs
     if family.name == "multinomial":
         etas = (X @ thetas.reshape(-1, X.shape[1]).T).reshape(len(X), len(thetas), q).transpose(1, 0, 2)
     else:
         etas = thetas @ X.T
-    if data.shift is not None:
-        etas += data.shift[rows, None] if etas.ndim == 3 else data.shift[rows]
+    if data.linear_offset is not None:
+        etas += data.linear_offset[rows, None] if etas.ndim == 3 else data.linear_offset[rows]
     return etas
 
 
@@ -131,8 +131,8 @@ def own_predictor(data: ClientData, family: Family, thetas: Array, batch: Batch)
         return linear_predictor(data, family, thetas[0], batch.rows)
     own = batch.spread(thetas).reshape(-1, family.outputs, data.X.shape[1])
     eta = np.einsum("ij,ikj->ik", data.X[batch.rows], own)
-    if data.shift is not None:
-        eta += data.shift[batch.rows, None]
+    if data.linear_offset is not None:
+        eta += data.linear_offset[batch.rows, None]
     return eta if family.name == "multinomial" else eta[:, 0]
 
 
@@ -160,7 +160,7 @@ def meat(X: Array, residual: Array, added: Array | None = None) -> Array:
     return np.asarray(scores.T @ scores)
 
 
-def weighted_curvature(batch: Batch, X: Array, curvature: Array, weight: Array) -> Array:
+def curvature_sums(batch: Batch, X: Array, curvature: Array, weight: Array) -> Array:
     """Return each client's sum over rows of weight times curvature times xx', (C, P, P)."""
     if curvature.ndim == 1:
         if curvature.min(initial=0.0) < 0.0:

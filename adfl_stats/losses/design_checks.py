@@ -41,7 +41,7 @@ class Extremes:
 
     Attributes
     ----------
-    X, y, shift : ndarray (M,)
+    X, y, linear_offset : ndarray (M,)
         Of the covariates, responses and offsets.
     ratio : ndarray (M,)
         Of the covariates over the median client's largest in the same column, for the column where that is largest.
@@ -49,15 +49,15 @@ class Extremes:
 
     X: Array
     y: Array
-    shift: Array
+    linear_offset: Array
     ratio: Array
 
     @classmethod
-    def of(cls, X: Array, y: Array, shift: Array) -> Extremes:
+    def of(cls, X: Array, y: Array, linear_offset: Array) -> Extremes:
         """Sum up the largest covariates (M, p), responses and offsets (M,)."""
         # A column that most clients have zeros in is compared over the others.
         typical = [np.median(column[column > 0.0]) if column.any() else 1.0 for column in X.T]
-        return cls(X.max(axis=1), y, shift, (X / typical).max(axis=1))
+        return cls(X.max(axis=1), y, linear_offset, (X / typical).max(axis=1))
 
     def beyond(self, times: float) -> Mask:
         """Return the clients with covariates so many times larger than the median client's, in any column."""
@@ -76,7 +76,7 @@ class Extremes:
     def vast(self) -> Mask:
         """The clients whose numbers overflow in any computation with the others'."""
         far = self.beyond(FAR_LARGER) | (self.y > FAR_LARGER * max(float(np.median(self.y)), 1.0))
-        return np.asarray(far | (np.maximum(np.maximum(self.X, self.y), self.shift) > VAST))
+        return np.asarray(far | (np.maximum(np.maximum(self.X, self.y), self.linear_offset) > VAST))
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ def survey(data: ClientData) -> Survey:
     """Pass over the data once; twice where some clients' numbers overflow."""
     M, p = data.n_clients, data.X.shape[1]
     gram, hashes = np.zeros((p, p)), RowHashes.none_yet(data)
-    X, y, shift = np.zeros((M, p)), np.zeros(M), np.zeros(M)
+    X, y, linear_offset = np.zeros((M, p)), np.zeros(M), np.zeros(M)
     with np.errstate(over="ignore", invalid="ignore"):
         for batch in batches(data, 1):
             rows, at = batch.rows, batch.clients
@@ -110,10 +110,12 @@ def survey(data: ClientData) -> Survey:
             gram += block.T @ block
             X[at] = np.maximum(X[at], np.maximum.reduceat(np.abs(block), batch.starts))
             y[at] = np.maximum(y[at], np.maximum.reduceat(np.abs(data.y[rows]), batch.starts))
-            if data.shift is not None:
-                shift[at] = np.maximum(shift[at], np.maximum.reduceat(np.abs(data.shift[rows]), batch.starts))
+            if data.linear_offset is not None:
+                linear_offset[at] = np.maximum(
+                    linear_offset[at], np.maximum.reduceat(np.abs(data.linear_offset[rows]), batch.starts)
+                )
             hashes.add(data, batch)
-    extremes = Extremes.of(X, y, shift)
+    extremes = Extremes.of(X, y, linear_offset)
     vast = extremes.vast
     if vast.any() and not vast.all():
         gram[:] = 0.0

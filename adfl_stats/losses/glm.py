@@ -14,8 +14,11 @@ from adfl_stats._properties import once
 from adfl_stats._types import Array, Mask
 from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, batches, of_clients, row_blocks, row_clients
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.losses.client_sums import column_sizes, linear_predictors, weighted_curvature
-from adfl_stats.losses.evaluation import (
+from adfl_stats.losses.client_sums import column_sizes, curvature_sums, predictors_at
+from adfl_stats.losses.families import Family
+from adfl_stats.losses.links import LINKS
+from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.point_sums import (
     Gather,
     Total,
     all_here,
@@ -24,9 +27,6 @@ from adfl_stats.losses.evaluation import (
     mean_squares,
     ours_only,
 )
-from adfl_stats.losses.families import Family
-from adfl_stats.losses.links import LINKS
-from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.robust_scale import robust_regression, robust_scale
 
 __all__ = ["GLM", "typical_mean", "with_constants"]
@@ -41,7 +41,7 @@ LEAST_START = 0.1
 class GLM:
     """The objective of a generalised linear model: a client's loss is the mean over its rows, plus the penalty.
 
-    Gradients and curvatures here are those of the penalised loss; scores of clients (`losses.evaluation`, `trust`) are
+    Gradients and curvatures here are those of the penalised loss; scores of clients (`losses.point_sums`, `trust`) are
     those of the rows alone.
 
     Parameters
@@ -139,7 +139,7 @@ class GLM:
                 family.code,
                 family.par,
                 family.outputs,
-                data.shift,
+                data.linear_offset,
                 data.row_weights,
                 metric,
                 self.ridge,
@@ -196,10 +196,10 @@ class GLM:
                 continue
             # A slice of all rows is no copy.
             rows = batch.rows if share.all() else batch.rows.start + np.flatnonzero(share)
-            eta, weight = linear_predictors(data, self.family, theta[None], rows)[0], share[share != 0.0]
+            eta, weight = predictors_at(data, self.family, theta[None], rows)[0], share[share != 0.0]
             pool = Batch(slice(0, 1), slice(0, len(weight)), np.array([len(weight)]))
             curvature = self.family.newton_curvature(eta, data.y[rows])
-            summed = weighted_curvature(pool, data.X[rows], curvature, weight * data.weights_of(rows))[0]
+            summed = curvature_sums(pool, data.X[rows], curvature, weight * data.weights_of(rows))[0]
             out += np.where(np.isfinite(summed), summed, 0.0)
         return out if self.ridge is None else out + shares.sum() * np.diag(self.ridge)
 
@@ -210,7 +210,7 @@ class GLM:
         """
         return self.curvature(theta, expected=not self.family.convex)
 
-    def curvature_bounds(self, theta: Array) -> Iterator[tuple[slice, Array]]:
+    def bounded_curvature(self, theta: Array) -> Iterator[tuple[slice, Array]]:
         """Yield some clients and a bound on their curvature along a run from theta (P,), (C, p, p)."""
         most = None if self.ridge is None else self.ridge.reshape(-1, self.p).max(axis=0)
         for clients, matrices in curvature_matrices(self.data, self.family, theta, bound=True):
@@ -256,7 +256,7 @@ class GLM:
     def largest_curvatures(self, theta: Array, root: Array | None = None) -> Array:
         """Return each client's largest curvature along a run from theta, in coordinates `root` if given."""
         largest = np.empty(self.M)
-        for clients, matrices in self.curvature_bounds(theta):
+        for clients, matrices in self.bounded_curvature(theta):
             seen = matrices if root is None else root.T @ matrices @ root
             largest[clients] = np.linalg.eigvalsh(seen)[:, -1]
         return largest
@@ -273,12 +273,12 @@ class GLM:
 
     @cached_property
     def _gram(self) -> tuple[Array, Array]:
-        """Each client's X'X / n + diag(c) (rows padded to a multiple of 4) and X'(y - shift) / n."""
+        """Each client's X'X / n + diag(c) (rows padded to a multiple of 4) and X'(y - offset) / n."""
         data, p = self.data, self.p
         S, b = np.zeros((self.M, p, -(-p // 4) * 4)), np.zeros((self.M, p))
         for batch in batches(data, p):
             X, rows = data.X[batch.rows], batch.rows
-            target = data.y[rows] if data.shift is None else data.y[rows] - data.shift[rows]
+            target = data.y[rows] if data.linear_offset is None else data.y[rows] - data.linear_offset[rows]
             weighted = X if data.row_weights is None else X * data.row_weights[rows, None]
             S[batch.clients, :, :p] += batch.cross(weighted, X)
             b[batch.clients] += batch.cross(weighted, target[:, None])[:, :, 0]
@@ -315,7 +315,7 @@ class GLM:
         target = float(LINKS[self.family.link].of_mean(typical_mean(data, self._gather)))
         if constant is not None:
             theta = np.zeros(self.P)
-            theta[constant[0]] = (target - self._mean_shift()) / constant[1]
+            theta[constant[0]] = (target - self._mean_offset()) / constant[1]
             return theta
 
         def part(at: slice) -> Array:
@@ -331,16 +331,16 @@ class GLM:
         sums = self._total(part)
         return np.asarray(target * np.linalg.lstsq(sums[:-1], sums[-1])[0])
 
-    def _mean_shift(self) -> float:
+    def _mean_offset(self) -> float:
         """Return the mean of the rows' offsets."""
         data = self.data
-        if data.shift is None:
+        if data.linear_offset is None:
             return 0.0
-        shift = data.shift
+        linear_offset = data.linear_offset
 
         def part(at: slice) -> Array:
             bounds = data.offsets[:-1][at], data.offsets[1:][at]
-            own = shift[bounds[0][0] : bounds[1][-1]] if len(bounds[0]) else shift[:0]
+            own = linear_offset[bounds[0][0] : bounds[1][-1]] if len(bounds[0]) else linear_offset[:0]
             return np.array([own.sum(), len(own)])
 
         whole, rows = self._total(part)
@@ -352,7 +352,7 @@ class GLM:
         for batch in batches(data, 1):
             weight = data.weights_of(batch.rows)
             events[batch.clients] += batch.sums(weight * data.y[batch.rows])
-            rate = weight if data.shift is None else weight * np.exp(data.shift[batch.rows])
+            rate = weight if data.linear_offset is None else weight * np.exp(data.linear_offset[batch.rows])
             exposure[batch.clients] += batch.sums(rate)
         # Half an event keeps the logarithm finite for a client without events (counts only).
         measured = self.family.name in ("gaussian", "inversegaussian", "tweedie")

@@ -12,9 +12,9 @@ from adfl_stats._types import Array, Ints
 from adfl_stats.data.batches import Batch, batches
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import ClientMoments, linear_predictor
-from adfl_stats.losses.evaluation import Total, all_here
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.point_sums import Total, all_here
 
 __all__ = ["Regularity", "regularity"]
 
@@ -66,7 +66,7 @@ def regularity(
 ) -> Regularity:
     """Measure all clients at theta (P,), where the sums over their rows are `clients`, in one pass over the data.
 
-    A penalty counts in the curvatures; it does not vary from row to row. `total` and `parts` are those of `evaluate`.
+    A penalty counts in the curvatures; it does not vary from row to row. `total` and `parts` are those of `sums_at`.
     """
     _, ranks = roots_of_inverses(clients.information)
     values = np.linalg.eigvalsh(clients.hessian).astype(np.float64, copy=False)

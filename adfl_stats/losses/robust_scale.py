@@ -103,7 +103,7 @@ def _thinned(data: ClientData) -> _Sample:
     rows = np.repeat(data.offsets[clients], sizes) + place * np.repeat(data.sizes[clients], sizes) // np.repeat(
         sizes, sizes
     )
-    y = data.y[rows] if data.shift is None else data.y[rows] - data.shift[rows]
+    y = data.y[rows] if data.linear_offset is None else data.y[rows] - data.linear_offset[rows]
     weights = np.ones(len(rows)) if data.row_weights is None else data.row_weights[rows]
     return _Sample(np.asarray(data.X[rows]), np.asarray(y), weights, sizes)
 

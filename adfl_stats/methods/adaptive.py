@@ -16,7 +16,7 @@ from adfl_stats.engine.limit import settle
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.errors import ConvergenceWarning, SelectionWarning
-from adfl_stats.losses.evaluation import majority_misfits, plain_scores
+from adfl_stats.losses.point_sums import majority_misfits, plain_scores
 from adfl_stats.methods._base import Method, Outcome, initial_estimates
 from adfl_stats.methods.bridge import Bridge
 from adfl_stats.methods.keeping import kept_weights, protected
@@ -190,7 +190,7 @@ class ADFL(Method):
             shares = clients.information_shares if problem.weighting == "random-effects" else None
             steps = problem.steps(weights, balance=self.balance, shares=shares)
             if self.lam is None:
-                theta = np.tile(_penalised(problem, clients.theta, steps.totals), (problem.M, 1))
+                theta = np.tile(_penalised(problem, clients.theta, steps.total_weights), (problem.M, 1))
             # With stages, `initial` is that of the last stage with weights from lambda, the subject of Condition 7.
             run = settle(problem, theta, steps, plan.after(runs), label="aDFL")
             theta = run.theta
@@ -280,7 +280,7 @@ def _client_model(
     best, every = fit_client_model(problem, first, heterogeneity), problem.transport.gather
     if problem.glm.quadratic:
         return best, 0, taken
-    pooled = weighted_solution(problem, problem.sizes * problem.objective.counted, best.theta)
+    pooled = weighted_solution(problem, problem.relative_sizes * problem.objective.counted, best.theta)
     rivals = [(name, start) for name, start in (*starts[1:], (POOLED, pooled)) if not _near(best, start)]
     apart, among = 0, [taken]
     for name, start in rivals:
@@ -306,14 +306,14 @@ def _client_model(
     return best, apart, taken
 
 
-def _penalised(problem: Problem, theta: Array, totals: Array) -> Array:
+def _penalised(problem: Problem, theta: Array, total_weights: Array) -> Array:
     """Return where the last run begins: at the unpenalised estimate theta (P,), or at the penalised one.
 
     Where covariates separate the responses, theta is at infinity, from where no Newton step leads back.
     """
     if problem.glm.penalty is None:
         return theta
-    return weighted_solution(problem, totals, problem.mean(problem.objective.start()))
+    return weighted_solution(problem, total_weights, problem.mean(problem.objective.start()))
 
 
 def _warn_of_selection(problem: Problem, clients: ClientModel, weights: Array, heterogeneity: str) -> dict[str, str]:

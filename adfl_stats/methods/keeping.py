@@ -61,8 +61,8 @@ def kept_weights(problem: Problem, clients: ClientModel, keep: Mask) -> tuple[Ar
 def _identifying(problem: Problem, clients: ClientModel, weights: Array) -> tuple[Mask, list[str]]:
     """Return clients of (almost) no weight that alone identify directions of coefficients, and the coefficients."""
     needed = np.zeros(problem.M, dtype=np.bool_)
-    heard, J = clients.summaries.ranks > 0, clients.scores.information
-    members, low = clients.scores.members, weights[heard] < LEAST
+    informative, J = clients.summaries.ranks > 0, clients.scores.information
+    members, low = clients.scores.members, weights[informative] < LEAST
     if not members.count(low):
         return needed, []
     known, whole = members.sum(J[~low]), members.sum(J)
@@ -80,6 +80,6 @@ def _identifying(problem: Problem, clients: ClientModel, weights: Array) -> tupl
         return needed, []
     informed = np.einsum("id,mij,jd->md", gone / size[:, None], J, gone / size[:, None])
     shares = informed / np.einsum("id,ij,jd->d", gone, whole, gone)
-    needed[np.flatnonzero(heard)[low & (shares > PART * LEAST).any(axis=1)]] = True
+    needed[np.flatnonzero(informative)[low & (shares > PART * LEAST).any(axis=1)]] = True
     parts = np.abs(gone).max(axis=1) / np.abs(gone).max()
     return needed, [str(name) for name in np.asarray(problem.names)[parts > PART]]

@@ -11,11 +11,11 @@ import numpy as np
 from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._arguments import whole_number
 from adfl_stats._types import Array, InitialEstimates, Mask
-from adfl_stats.engine.equations import Equations, weighted_solution, weighted_solutions
+from adfl_stats.engine.equations import Equations, stacked_solutions, weighted_solution
 from adfl_stats.engine.limit import settle
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, Run
-from adfl_stats.losses.evaluation import majority_misfits
+from adfl_stats.losses.point_sums import majority_misfits
 from adfl_stats.methods._base import Method, Outcome, initial_estimates
 from adfl_stats.trust.weights import smallest_majority
 
@@ -127,8 +127,8 @@ class TrimmedScores(Method):
         """
         begin = problem.mean(problem.objective.start())
         sets = _random_sets(problem, self.starts, self.handful, self.seed)
-        theta = weighted_solutions(
-            problem, problem.sizes[:, None] * sets, np.tile(begin, (self.starts, 1)), ROUGH
+        theta = stacked_solutions(
+            problem, problem.relative_sizes[:, None] * sets, np.tile(begin, (self.starts, 1)), ROUGH
         ).theta
         return _without_separated(problem, _concentrate(problem, np.vstack([theta, rivals])), begin)
 
@@ -155,15 +155,15 @@ def _without_separated(problem: Problem, concentrated: Concentrated, begin: Arra
             return concentrated
         concentrated.misfit[best] = np.inf
     counted = np.asarray(problem.objective.counted)
-    concentrated.theta[0] = weighted_solution(problem, problem.sizes * counted, begin)
+    concentrated.theta[0] = weighted_solution(problem, problem.relative_sizes * counted, begin)
     concentrated.chosen[:, 0], concentrated.misfit[0] = counted, 0.0
     return concentrated
 
 
 def _is_flat(problem: Problem, theta: Array, begin: Array, chosen: Mask) -> bool:
     """Return whether some clients' loss has in some direction lost its curvature from `begin` to theta (P,)."""
-    totals = np.tile(problem.sizes * chosen, (2, 1)).T
-    equations = Equations(problem.glm, totals, problem.threads, problem.transport)
+    total_weights = np.tile(problem.relative_sizes * chosen, (2, 1)).T
+    equations = Equations(problem.glm, total_weights, problem.threads, problem.transport)
     there, here = equations.curvatures(np.stack([theta, begin]), np.ones(2, dtype=bool))
     root = roots_of_inverses(here[None])[0][0]
     return bool(not np.linalg.eigvalsh(root.T @ there @ root)[0] > FLAT)
@@ -205,7 +205,7 @@ def _steps(problem: Problem, scores: _Scores, theta: Array, most: int) -> Concen
         before, chosen = chosen, smallest_majority(scores.at(theta), problem.members)
         if not problem.members.count((chosen != before).any(axis=1)):
             break
-        solutions = weighted_solutions(problem, problem.sizes[:, None] * chosen, theta, ROUGH, solutions)
+        solutions = stacked_solutions(problem, problem.relative_sizes[:, None] * chosen, theta, ROUGH, solutions)
         theta = solutions.theta
     misfits = majority_misfits(problem.glm.data, problem.glm.family, theta, chosen, problem.transport.gather)
     return Concentrated(theta, chosen, misfits)

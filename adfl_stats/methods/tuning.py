@@ -16,9 +16,9 @@ import pandas as pd
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import batches
 from adfl_stats.data.client_data import assembled
-from adfl_stats.engine.equations import weighted_solutions
+from adfl_stats.engine.equations import stacked_solutions
 from adfl_stats.engine.problem import Problem
-from adfl_stats.losses.client_sums import linear_predictors
+from adfl_stats.losses.client_sums import predictors_at
 from adfl_stats.losses.glm import GLM
 from adfl_stats.trust.weights import majority, trusted_by
 
@@ -90,7 +90,7 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
     balance : bool
         Whether the clients' steps are balanced by influence.
     """
-    shares = np.stack([problem.steps(column, balance=balance).totals for column in weights.T], axis=1)
+    shares = np.stack([problem.steps(column, balance=balance).total_weights for column in weights.T], axis=1)
     loss, rows = np.zeros(weights.shape), np.zeros(problem.M)
     weight = problem.glm.data.weights_of(slice(0, problem.glm.data.n_rows))
     theta, solutions = np.tile(start, (len(lams), 1)), None
@@ -101,7 +101,7 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
         training = Problem(glm, problem.topology, "client", problem.threads, problem.transport)
         # One fold's solutions and curvatures are near the next one's. (A coefficient that the next fold's rows do not
         # identify keeps its value, for all lambdas alike.)
-        solutions = weighted_solutions(training, shares, theta, ROUGH, solutions)
+        solutions = stacked_solutions(training, shares, theta, ROUGH, solutions)
         theta = solutions.theta
         for batch in batches(problem.glm.data, problem.P):
             place = np.flatnonzero(held[batch.rows])
@@ -121,7 +121,7 @@ def lambda_path(problem: Problem, weights: Array, lams: Array, start: Array, *, 
 def _losses(problem: Problem, theta: Array, rows: Ints) -> Array:
     """Return the weight of each row and its weighted losses at every row of theta (R, P), as (n, 1 + R)."""
     weight, y = problem.glm.data.weights_of(rows), problem.glm.data.y[rows]
-    etas = linear_predictors(problem.glm.data, problem.glm.family, theta, rows)
+    etas = predictors_at(problem.glm.data, problem.glm.family, theta, rows)
     return np.stack([weight, *(weight * problem.glm.family.loss(eta, y) for eta in etas)], axis=1)
 
 

@@ -12,7 +12,7 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
 from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
-from adfl_stats.losses.client_sums import linear_predictors
+from adfl_stats.losses.client_sums import predictors_at
 from adfl_stats.methods._base import Method, Outcome, check_neighbours, run_scheme
 
 __all__ = ["UBAR"]
@@ -102,7 +102,7 @@ def client_losses(problem: Problem, m: int, thetas: Array) -> Array:
     data, family = problem.glm.data, problem.glm.family
     total = np.zeros(len(thetas))
     for rows in data.blocks(m):
-        y, etas = data.y[rows], linear_predictors(data, family, thetas, rows)
+        y, etas = data.y[rows], predictors_at(data, family, thetas, rows)
         losses = np.array([family.loss(eta, y) for eta in etas]) if etas.ndim == 3 else family.loss(etas, y)
         total += losses @ data.weights_of(rows)
     penalty = problem.glm.penalty

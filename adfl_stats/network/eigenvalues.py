@@ -21,7 +21,7 @@ from adfl_stats.network.products import Products
 if TYPE_CHECKING:
     from adfl_stats.network.measures import NetworkMeasures
 
-__all__ = ["Estimate", "arnoldi", "circulant_moduli", "growth", "lanczos", "second_modulus"]
+__all__ = ["ExtremeEigenvalue", "arnoldi", "circulant_moduli", "growth", "lanczos", "second_modulus"]
 
 DENSE = 500
 # Below this an eigenvalue of a stochastic matrix is rounding error.
@@ -31,8 +31,8 @@ Apply = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A number, and why it could not be resolved ("" where it was).
+class ExtremeEigenvalue:
+    """An extreme eigenvalue, norm or modulus, and why it could not be resolved ("" where it was).
 
     For moduli of real eigenvalues, `right` is the largest eigenvalue itself, where that is known as well.
     """
@@ -68,7 +68,7 @@ def tolerance(n: int, rough: bool) -> float:
     return 1e-4 if rough else 1e-6
 
 
-def lanczos(apply: Apply, n: int, steps: int, ends: str = "high", tol: float = 1e-8) -> Estimate:
+def lanczos(apply: Apply, n: int, steps: int, ends: str = "high", tol: float = 1e-8) -> ExtremeEigenvalue:
     """Return the largest eigenvalue (`ends` = "high") or modulus ("both") of a symmetric operator.
 
     The three-term recurrence keeps three vectors and no more. Without reorthogonalisation eigenvalues may
@@ -92,13 +92,13 @@ def lanczos(apply: Apply, n: int, steps: int, ends: str = "high", tol: float = 1
         if exhausted or step >= look or step == steps:
             last, ritz = ritz, _ritz(np.array(alphas), np.array(betas), beta, ends, tol)
             if ritz.settled or exhausted or (ends == "high" and _stands(last, ritz, step, tol)):
-                return Estimate(ritz.value, right=ritz.right)
+                return ExtremeEigenvalue(ritz.value, right=ritz.right)
             # The Ritz values of the tridiagonal matrix cost as much as some steps.
             look = step + max(8, step // 8)
         betas.append(beta)
         before, v = v, image / beta
     trouble = f"the Lanczos iteration did not converge in {steps} steps, with residual {ritz.residual:.2g}"
-    return Estimate(ritz.value, trouble)
+    return ExtremeEigenvalue(ritz.value, trouble)
 
 
 class _Ritz(NamedTuple):
@@ -231,7 +231,7 @@ def circulant_moduli(W: sparse.csr_array) -> Array | None:
 # ---------------------------------------------------------------------- the second eigenvalue of W
 
 
-def second_modulus(net: NetworkMeasures, dense_up_to: int = DENSE, rough: bool = False) -> Estimate:
+def second_modulus(net: NetworkMeasures, dense_up_to: int = DENSE, rough: bool = False) -> ExtremeEigenvalue:
     """Return the largest modulus of the eigenvalues of W other than one eigenvalue 1; zero for one client.
 
     It is 1, exactly, if there are several closed groups or the only one is periodic. Otherwise W is block
@@ -241,12 +241,12 @@ def second_modulus(net: NetworkMeasures, dense_up_to: int = DENSE, rough: bool =
     """
     component, closed = net.communicating_classes
     if net.n_clients == 1:
-        return Estimate(0.0)
+        return ExtremeEigenvalue(0.0)
     if closed.sum() > 1 or net.period > 1:
-        return Estimate(1.0)
+        return ExtremeEigenvalue(1.0)
     if (moduli := net.circulant_moduli) is not None:
-        return _cleaned(Estimate(float(moduli[1:].max())))
-    best = Estimate(0.0)
+        return _cleaned(ExtremeEigenvalue(float(moduli[1:].max())))
+    best = ExtremeEigenvalue(0.0)
     trouble = ""
     for block, is_closed in _blocks(net.csr, component, closed):
         # The eigenvalue of largest modulus is at most the largest row sum.
@@ -262,7 +262,7 @@ def second_modulus(net: NetworkMeasures, dense_up_to: int = DENSE, rough: bool =
     return _cleaned(replace(best, trouble=trouble, right=best.right if len(closed) == 1 else None))
 
 
-def _cleaned(estimate: Estimate) -> Estimate:
+def _cleaned(estimate: ExtremeEigenvalue) -> ExtremeEigenvalue:
     return replace(estimate, value=0.0 if estimate.value < NOTHING else min(estimate.value, 1.0))
 
 
@@ -284,38 +284,40 @@ def _blocks(W: sparse.csr_array, component: NDArray[np.int32], closed: Mask) -> 
     return blocks
 
 
-def _open_block(B: sparse.csr_array, dense_up_to: int) -> Estimate:
+def _open_block(B: sparse.csr_array, dense_up_to: int) -> ExtremeEigenvalue:
     """Return the spectral radius of an irreducible block with row sums of at most 1."""
     n = B.shape[0]
     if n <= max(dense_up_to, 3):
-        return Estimate(float(np.abs(np.linalg.eigvals(B.toarray())).max()))
+        return ExtremeEigenvalue(float(np.abs(np.linalg.eigvals(B.toarray())).max()))
     # By Perron and Frobenius the eigenvalue of largest modulus is real, and the only one on its right.
     if (pair := arnoldi(B.__matmul__, start_vector(n), which="LR")) is not None:
-        return Estimate(float(pair[0][0].real))
+        return ExtremeEigenvalue(float(pair[0][0].real))
     most = float(B.sum(axis=1).max())
-    return Estimate(most, f"the Arnoldi iteration did not converge; the value is a bound from above, {most:.4g}")
+    return ExtremeEigenvalue(
+        most, f"the Arnoldi iteration did not converge; the value is a bound from above, {most:.4g}"
+    )
 
 
-def _closed_block(B: sparse.csr_array, pi: Array | None, dense_up_to: int, rough: bool) -> Estimate:
+def _closed_block(B: sparse.csr_array, pi: Array | None, dense_up_to: int, rough: bool) -> ExtremeEigenvalue:
     """Return the second largest modulus of an irreducible, aperiodic stochastic block."""
     n = B.shape[0]
     if n == 1:
-        return Estimate(0.0)
+        return ExtremeEigenvalue(0.0)
     if pi is not None:
         return _reversible(B, pi, dense_up_to, rough)
     if n <= max(dense_up_to, 7):
         moduli = np.sort(np.abs(np.linalg.eigvals(B.toarray() - B.mean(axis=0))))
-        return Estimate(float(moduli[-1]))
+        return ExtremeEigenvalue(float(moduli[-1]))
     return _arnoldi(B, rough)
 
 
-def _reversible(B: sparse.csr_array, pi: Array, dense_up_to: int, rough: bool) -> Estimate:
+def _reversible(B: sparse.csr_array, pi: Array, dense_up_to: int, rough: bool) -> ExtremeEigenvalue:
     """Use that ``pi^(1/2) B pi^(-1/2)`` is symmetric, with first eigenvector ``pi^(1/2)``."""
     root = np.sqrt(pi)
     if B.shape[0] <= dense_up_to:
         full = root[:, None] * B.toarray() / root
         values = np.linalg.eigvalsh((full + full.T) / 2 - np.outer(root, root))
-        return Estimate(float(np.abs(values).max()), right=float(values[-1]))
+        return ExtremeEigenvalue(float(np.abs(values).max()), right=float(values[-1]))
     by = Products.of(B)
 
     def apply(v: Array) -> Array:
@@ -325,7 +327,7 @@ def _reversible(B: sparse.csr_array, pi: Array, dense_up_to: int, rough: bool) -
     return lanczos(apply, B.shape[0], budget(B.nnz), "both", tolerance(B.shape[0], rough))
 
 
-def _arnoldi(B: sparse.csr_array, rough: bool, room: int = 40) -> Estimate:
+def _arnoldi(B: sparse.csr_array, rough: bool, room: int = 40) -> ExtremeEigenvalue:
     """Iterate on ``(I - 11'/n)B``, whose eigenvalues are those of B with one eigenvalue 1 replaced by 0."""
     n = B.shape[0]
     by = Products.of(B)
@@ -336,15 +338,15 @@ def _arnoldi(B: sparse.csr_array, rough: bool, room: int = 40) -> Estimate:
 
     start = start_vector(n)
     if np.linalg.norm(apply(apply(start))) < NOTHING:
-        return Estimate(0.0)
+        return ExtremeEigenvalue(0.0)
     rate = "the value is the rate at which a random vector shrinks"
     if rough and n > EXACT_UP_TO:
-        return Estimate(growth(apply, start), rate)
+        return ExtremeEigenvalue(growth(apply, start), rate)
     products, room = budget(10 * B.nnz), min(room, n)
     tol = 1e-10 if n <= EXACT_UP_TO else 1e-6
     pair = arnoldi(apply, start, k=4, tol=tol, room=room, restarts=max(products // room, 5))
     if pair is not None:
-        return Estimate(float(np.abs(pair[0]).max()))
-    return Estimate(
+        return ExtremeEigenvalue(float(np.abs(pair[0]).max()))
+    return ExtremeEigenvalue(
         growth(apply, start), f"the Arnoldi iteration did not converge in {products} products with W; {rate}"
     )

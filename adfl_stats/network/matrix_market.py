@@ -28,12 +28,12 @@ def read_matrix_market(path: Path) -> Any:
         if layout not in ("coordinate", "array") or field not in FIELDS or symmetry not in SYMMETRIES:
             raise ValueError(f"its header asks for {layout} {field} {symmetry}; wanted are real numbers")
         lines = (line for line in file if line.strip() and not line.startswith("%"))
-        sizes = [int(word) for word in next(lines, "").split()]
-        if len(sizes) != (3 if layout == "coordinate" else 2) or min(sizes) < 1 or sizes[0] != sizes[1]:
-            raise ValueError(f"its size is {sizes}; wanted is as many rows as columns")
+        shape = [int(word) for word in next(lines, "").split()]
+        if len(shape) != (3 if layout == "coordinate" else 2) or min(shape) < 1 or shape[0] != shape[1]:
+            raise ValueError(f"its size is {shape}; wanted is as many rows as columns")
         if layout == "array":
-            return _dense(_numbers(lines, 1)[:, 0], sizes[0], symmetry)
-        return _sparse(_numbers(lines, FIELDS[field]), sizes, field, symmetry)
+            return _dense(_numbers(lines, 1)[:, 0], shape[0], symmetry)
+        return _sparse(_numbers(lines, FIELDS[field]), shape, field, symmetry)
 
 
 def _numbers(lines: Iterable[str], width: int) -> Array:
@@ -52,8 +52,8 @@ def _dense(values: Array, M: int, symmetry: str) -> Array:
     return values.reshape(M, M, order="F")
 
 
-def _sparse(entries: Array, sizes: list[int], field: str, symmetry: str) -> sparse.csr_array:
-    M, _, count = sizes
+def _sparse(entries: Array, shape: list[int], field: str, symmetry: str) -> sparse.csr_array:
+    M, _, count = shape
     if len(entries) != count:
         raise ValueError(f"it announces {count} entries and has {len(entries)}")
     if 2 * count < M:

@@ -16,7 +16,7 @@ from scipy import sparse
 from adfl_stats._types import Array, Mask
 from adfl_stats.errors import NetworkWarning
 from adfl_stats.network import eigenvalues, spectrum, structure
-from adfl_stats.network.eigenvalues import Estimate
+from adfl_stats.network.eigenvalues import ExtremeEigenvalue
 from adfl_stats.network.products import Products
 
 __all__ = ["LEAST_INFLUENCE", "SE_ROUNDING", "NetworkMeasures"]
@@ -104,7 +104,7 @@ class NetworkMeasures:
         return _told(self.mixing_estimate, "the mixing of this network could not be resolved, and is at least")
 
     @cached_property
-    def mixing_estimate(self) -> Estimate:
+    def mixing_estimate(self) -> ExtremeEigenvalue:
         """`mixing` with the reason where it could not be resolved."""
         return spectrum.mixing_norm(self, products=self.products)
 
@@ -197,17 +197,17 @@ class NetworkMeasures:
         return _told(self.second_eigenvalue_estimate, "the second eigenvalue could not be resolved, and is about")
 
     @cached_property
-    def second_eigenvalue_estimate(self) -> Estimate:
+    def second_eigenvalue_estimate(self) -> ExtremeEigenvalue:
         """`second_eigenvalue` with the reason where it could not be resolved."""
         if self.n_clients > eigenvalues.DENSE and self.is_doubly_stochastic and self.asymmetry < 1e-12:
             # Symmetric: the singular values, whose square the mixing is, are the moduli.
-            return Estimate(math.sqrt(self.mixing_estimate.value), self.mixing_estimate.trouble)
+            return ExtremeEigenvalue(math.sqrt(self.mixing_estimate.value), self.mixing_estimate.trouble)
         estimate = eigenvalues.second_modulus(self)
         # sqrt(mixing) = ||(I - J)W|| bounds the eigenvalues of (I - J)W, which are the others of W.
         if estimate.trouble and not self.mixing_estimate.trouble:
             most = math.sqrt(self.mixing_estimate.value)
             trouble = f"{estimate.trouble}; the modulus is at most {most:.6g}, the root of the mixing"
-            return Estimate(min(estimate.value, most), trouble)
+            return ExtremeEigenvalue(min(estimate.value, most), trouble)
         return estimate
 
     @cached_property
@@ -249,7 +249,7 @@ class NetworkMeasures:
         return pd.Series(values, index=self.labels, copy=False)
 
 
-def _told(estimate: Estimate, claim: str) -> float:
+def _told(estimate: ExtremeEigenvalue, claim: str) -> float:
     """Return the value of an estimate, with a NetworkWarning if it could not be resolved."""
     if estimate.trouble:
         warnings.warn(

@@ -14,7 +14,7 @@ from scipy.sparse import linalg
 from adfl_stats._types import Array, Mask
 from adfl_stats.errors import NetworkWarning
 from adfl_stats.network import eigenvalues, structure
-from adfl_stats.network.eigenvalues import Estimate
+from adfl_stats.network.eigenvalues import ExtremeEigenvalue
 from adfl_stats.network.products import Products
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ NOTHING = 1e-28
 
 def mixing_norm(
     net: NetworkMeasures, power: int = 1, rough: bool = False, products: Products | None = None
-) -> Estimate:
+) -> ExtremeEigenvalue:
     """Return ``||W'(I - J)W||_2``, the first term of Condition 5, with J = 11'/M, or that of a power of W.
 
     Parameters
@@ -46,16 +46,16 @@ def mixing_norm(
         The products with W, where they have been prepared.
     """
     if power == 1 and net.is_doubly_stochastic and not net.rows_overlap:
-        return Estimate(1.0)
+        return ExtremeEigenvalue(1.0)
     if (moduli := net.circulant_moduli) is not None:
         # Circulant matrices are normal: singular values are moduli of eigenvalues.
-        return _cleaned(Estimate(float(np.max(moduli[1:], initial=0.0) ** (2 * power))))
+        return _cleaned(ExtremeEigenvalue(float(np.max(moduli[1:], initial=0.0) ** (2 * power))))
     if net.n_clients <= DENSE_MIXING:
-        return _cleaned(Estimate(mixing_dense(net.csr, power)))
+        return _cleaned(ExtremeEigenvalue(mixing_dense(net.csr, power)))
     return _cleaned(mixing_lanczos(net.csr, power, rough=rough, products=products))
 
 
-def _cleaned(estimate: Estimate) -> Estimate:
+def _cleaned(estimate: ExtremeEigenvalue) -> ExtremeEigenvalue:
     """Return 0 for a norm that is rounding error, as on the complete network."""
     return estimate if estimate.value > NOTHING else replace(estimate, value=0.0)
 
@@ -73,7 +73,7 @@ def mixing_lanczos(
     steps: int | None = None,
     rough: bool = False,
     products: Products | None = None,
-) -> Estimate:
+) -> ExtremeEigenvalue:
     """Return ``||W'(I - J)W||_2`` by Lanczos iteration, without forming the product.
 
     Where the largest eigenvalues are too close to be resolved, the best Ritz value is returned with the reason;

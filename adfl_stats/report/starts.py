@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._types import Array, InitialEstimates
-from adfl_stats.losses.evaluation import majority_misfits
+from adfl_stats.losses.point_sums import majority_misfits
 from adfl_stats.methods import ADFL, DFL, Bridge, Method, TrimmedScores
 from adfl_stats.model import DecentralizedGLM
 from adfl_stats.trust.weights import smallest_majority

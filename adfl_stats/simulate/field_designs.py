@@ -21,7 +21,7 @@ from adfl_stats._arguments import in_interval, one_of, whole_number
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.simulate.corruptions import CORRUPTIONS, ClientDraw, respond
 
-__all__ = ["CELLS", "Cell", "Draw", "client_covariance", "draw", "target"]
+__all__ = ["CELLS", "Draw", "FieldCell", "client_covariance", "draw", "target"]
 
 
 FAMILIES = ("gaussian", "binomial", "poisson")
@@ -42,7 +42,7 @@ REFERENCE_ROWS = 20_000
 
 
 @dataclass(frozen=True)
-class Cell:
+class FieldCell:
     """One setting.
 
     Attributes
@@ -166,7 +166,7 @@ class Draw:
             array.flags.writeable = False
 
 
-def draw(cell: Cell | str, seed: int) -> Draw:
+def draw(cell: FieldCell | str, seed: int) -> Draw:
     """Simulate one data set of a cell, or of the cell of this name.
 
     Under one seed the rows of normal clients depend neither on the corruption nor on the share.
@@ -188,12 +188,12 @@ def draw(cell: Cell | str, seed: int) -> Draw:
     X = _covariates(cell, sizes, rows_rng)
     parameters = _conditional(cell) + cell.tau * _spread(cell, spread_rng)
     eta = np.einsum("ij,ij->i", X, np.repeat(parameters, sizes, axis=0))
-    # The mixing of negative binomial counts belongs to the shocks: a moved parameter leaves it as it is.
-    mixing = np.zeros(len(X))
+    # The gamma frailty of negative binomial counts belongs to the shocks: a moved parameter leaves it as it is.
+    frailty = np.zeros(len(X))
     if cell.counts == "nb":
-        mixing = np.log(noise_rng.gamma(1.0 / NB_ALPHA, NB_ALPHA, len(X)))
+        frailty = np.log(noise_rng.gamma(1.0 / NB_ALPHA, NB_ALPHA, len(X)))
     shocks = _noise(cell, X, sizes, noise_rng) if cell.family == "gaussian" else noise_rng.random(len(X))
-    y = respond(cell.family, eta + mixing, shocks, 1.0)
+    y = respond(cell.family, eta + frailty, shocks, 1.0)
 
     chosen = choice_rng.permutation(cell.M)[: int(np.floor(cell.share * cell.M + 1e-9))]
     stop = np.cumsum(sizes)
@@ -201,13 +201,13 @@ def draw(cell: Cell | str, seed: int) -> Draw:
     for m in chosen:
         rows = slice(stop[m] - sizes[m], stop[m])
         clean = ClientDraw(X[rows], y[rows], shocks[rows], parameters[m], cell.family, 1.0, cell.intercept)
-        X[rows], y[rows] = _corrupted(cell, clean, mixing[rows], rngs[m])
+        X[rows], y[rows] = _corrupted(cell, clean, frailty[rows], rngs[m])
     abnormal = np.zeros(cell.M, dtype=np.bool_)
     abnormal[chosen] = True
     return Draw(X, y, np.repeat(np.arange(cell.M), sizes), target(cell).copy(), abnormal, cell.family, sizes)
 
 
-def client_covariance(cell: Cell) -> Array:
+def client_covariance(cell: FieldCell) -> Array:
     """Return S, the model-based covariance of the estimate of a typical client, at theta and noise variance one.
 
     It is the inverse of n E(w x x'), with w = 1, mu (1 - mu) or mu.
@@ -218,7 +218,7 @@ def client_covariance(cell: Cell) -> Array:
 
 
 @lru_cache(maxsize=256)
-def target(cell: Cell) -> Array:
+def target(cell: FieldCell) -> Array:
     """Return what the pooled rows of many normal clients estimate.
 
     For Gaussian responses it is the mean theta of the clients' parameters. Logits and logs do not average: where
@@ -245,7 +245,7 @@ def target(cell: Cell) -> Array:
 
 
 @lru_cache(maxsize=256)
-def _conditional(cell: Cell) -> Array:
+def _conditional(cell: FieldCell) -> Array:
     """The mean of the clients' parameters."""
     theta = np.zeros(cell.P)
     slope = _SLOPE[cell.family] if cell.slope is None else cell.slope
@@ -268,7 +268,7 @@ def _variance(family: str, eta: Array) -> Array:
     return np.asarray(mu * (1.0 - mu) if family == "binomial" else mu)
 
 
-def _reference_rows(cell: Cell) -> Array:
+def _reference_rows(cell: FieldCell) -> Array:
     return _fixed_rows(cell.p, cell.intercept, cell.covariates)
 
 
@@ -282,20 +282,20 @@ def _fixed_rows(p: int, intercept: bool, covariates: str) -> Array:
     return np.column_stack([np.ones(len(rows)), rows]) if intercept else rows
 
 
-def _sizes(cell: Cell, rng: np.random.Generator) -> Ints:
+def _sizes(cell: FieldCell, rng: np.random.Generator) -> Ints:
     if isinstance(cell.n, tuple):
         return np.rint(np.exp(rng.uniform(np.log(cell.n[0]), np.log(cell.n[1]), size=cell.M))).astype(np.int64)
     return np.full(cell.M, cell.n, dtype=np.int64)
 
 
-def _covariates(cell: Cell, sizes: Ints, rng: np.random.Generator) -> Array:
+def _covariates(cell: FieldCell, sizes: Ints, rng: np.random.Generator) -> Array:
     X = rng.standard_normal((int(sizes.sum()), cell.p))
     if cell.covariates == "heterogeneous":
         X += np.repeat(MEAN_SD * rng.standard_normal((cell.M, cell.p)), sizes, axis=0)
     return np.column_stack([np.ones(len(X)), X]) if cell.intercept else X
 
 
-def _spread_factor(cell: Cell) -> Array:
+def _spread_factor(cell: FieldCell) -> Array:
     """A matrix F with covariance F F' of the clients' parameters at tau = 1."""
     se = np.sqrt(np.diag(client_covariance(cell)))
     if cell.spread == "intercept":
@@ -305,11 +305,11 @@ def _spread_factor(cell: Cell) -> Array:
     return np.asarray(se[:, None] * linalg.cholesky(correlation, lower=True))
 
 
-def _spread(cell: Cell, rng: np.random.Generator) -> Array:
+def _spread(cell: FieldCell, rng: np.random.Generator) -> Array:
     return rng.standard_normal((cell.M, cell.P)) @ _spread_factor(cell).T
 
 
-def _noise(cell: Cell, X: Array, sizes: Ints, rng: np.random.Generator) -> Array:
+def _noise(cell: FieldCell, X: Array, sizes: Ints, rng: np.random.Generator) -> Array:
     N = len(X)
     if cell.noise == "exponential":
         return rng.standard_exponential(N) - 1.0
@@ -333,16 +333,16 @@ def _noise(cell: Cell, X: Array, sizes: Ints, rng: np.random.Generator) -> Array
     return normal
 
 
-def _corrupted(cell: Cell, clean: ClientDraw, mixing: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+def _corrupted(cell: FieldCell, clean: ClientDraw, frailty: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     kind = {"flip": "BF"}.get(cell.corruption, cell.corruption)
     if kind in CORRUPTIONS:
         return CORRUPTIONS[kind](clean, rng)
     moved = _shift(cell) if kind == "shift" else _minority(cell) - _conditional(cell)
-    return clean.X, respond(cell.family, clean.X @ (clean.theta0 + moved) + mixing, clean.shocks, 1.0)
+    return clean.X, respond(cell.family, clean.X @ (clean.theta0 + moved) + frailty, clean.shocks, 1.0)
 
 
 @lru_cache(maxsize=256)
-def _shift(cell: Cell) -> Array:
+def _shift(cell: FieldCell) -> Array:
     """The shift: one direction for all clients and data sets of the cell."""
     direction = np.random.default_rng(7).standard_normal(cell.P)
     return np.asarray(
@@ -350,39 +350,39 @@ def _shift(cell: Cell) -> Array:
     )
 
 
-def _minority(cell: Cell) -> Array:
+def _minority(cell: FieldCell) -> Array:
     """The parameter of the minority: every second slope of theta has the other sign."""
     theta = _conditional(cell).copy()
     theta[cell.intercept + 1 :: 2] *= -1.0
     return theta
 
 
-def _cells() -> Iterator[Cell]:
+def _cells() -> Iterator[FieldCell]:
     """The settings: no abnormal clients, 20 % flipped or permuted, shifts, the study's designs, few clients."""
     clean = [
-        Cell("gaussian-tau0"),
-        Cell("gaussian-tau.5", tau=0.5),
-        Cell("gaussian-tau1", tau=1.0),
-        Cell("gaussian-tau2", tau=2.0),
-        Cell("gaussian-tau2-intercept", tau=2.0, spread="intercept"),
-        Cell("gaussian-tau1-correlated", tau=1.0, spread="correlated"),
-        Cell("gaussian-lognormal-n30", n=30, noise="lognormal"),
-        *(Cell(f"gaussian-{noise}", noise=noise) for noise in NOISES[1:]),
-        Cell("gaussian-sizes-tau1", n=(10, 1500), tau=1.0),
-        Cell("binomial-tau0", "binomial"),
-        Cell("binomial-tau1", "binomial", tau=1.0),
-        Cell("binomial-rare", "binomial", n=300, rare=True),
-        Cell("binomial-n15", "binomial", n=15),
-        Cell("poisson-tau0", "poisson"),
-        Cell("poisson-tau1", "poisson", tau=1.0),
-        Cell("poisson-nb", "poisson", counts="nb"),
+        FieldCell("gaussian-tau0"),
+        FieldCell("gaussian-tau.5", tau=0.5),
+        FieldCell("gaussian-tau1", tau=1.0),
+        FieldCell("gaussian-tau2", tau=2.0),
+        FieldCell("gaussian-tau2-intercept", tau=2.0, spread="intercept"),
+        FieldCell("gaussian-tau1-correlated", tau=1.0, spread="correlated"),
+        FieldCell("gaussian-lognormal-n30", n=30, noise="lognormal"),
+        *(FieldCell(f"gaussian-{noise}", noise=noise) for noise in NOISES[1:]),
+        FieldCell("gaussian-sizes-tau1", n=(10, 1500), tau=1.0),
+        FieldCell("binomial-tau0", "binomial"),
+        FieldCell("binomial-tau1", "binomial", tau=1.0),
+        FieldCell("binomial-rare", "binomial", n=300, rare=True),
+        FieldCell("binomial-n15", "binomial", n=15),
+        FieldCell("poisson-tau0", "poisson"),
+        FieldCell("poisson-tau1", "poisson", tau=1.0),
+        FieldCell("poisson-nb", "poisson", counts="nb"),
     ]
     yield from clean
     for cell in clean:
         kind = "permute" if cell.family == "poisson" else "flip"
         yield replace(cell, name=f"{cell.name}-{kind}", corruption=kind, share=0.2)
     for tau, shift in ((0.0, 2.0), (0.0, 3.0), (0.0, 5.0), (1.0, 5.0), (1.0, 10.0)):
-        yield Cell(f"gaussian-tau{tau:g}-shift{shift:g}", tau=tau, corruption="shift", share=0.2, shift=shift)
+        yield FieldCell(f"gaussian-tau{tau:g}-shift{shift:g}", tau=tau, corruption="shift", share=0.2, shift=shift)
     wide: dict[str, Any] = {"n": 200, "p": 10, "intercept": False, "slope": 1.0}
     hard = {
         "binomial": (
@@ -395,14 +395,14 @@ def _cells() -> Iterator[Cell]:
     for family, kinds in hard.items():
         for kind, share in kinds:
             name = f"{family}-p10-{kind}{share:g}".replace("0.", ".")
-            yield Cell(name, family, corruption=kind, share=share, **wide)
+            yield FieldCell(name, family, corruption=kind, share=share, **wide)
     for M in (6, 10, 20):
         for tau in (0.0, 1.0):
-            yield Cell(f"gaussian-M{M}-tau{tau:g}", M=M, tau=tau)
+            yield FieldCell(f"gaussian-M{M}-tau{tau:g}", M=M, tau=tau)
     for M in (10, 20):
         for tau in (0.0, 1.0):
-            yield Cell(f"gaussian-M{M}-tau{tau:g}-flip", M=M, tau=tau, corruption="flip", share=0.2)
+            yield FieldCell(f"gaussian-M{M}-tau{tau:g}-flip", M=M, tau=tau, corruption="flip", share=0.2)
 
 
-CELLS: dict[str, Cell] = {cell.name: cell for cell in _cells()}
+CELLS: dict[str, FieldCell] = {cell.name: cell for cell in _cells()}
 """The settings by name."""

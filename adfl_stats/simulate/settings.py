@@ -17,7 +17,7 @@ from adfl_stats._threads import one_blas_thread
 from adfl_stats._types import Array, Mask
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.attacks import Attack
-from adfl_stats.engine.pooled import Estimate, pooled_estimate
+from adfl_stats.engine.pooled import PointEstimate, pooled_estimate
 from adfl_stats.errors import AdflWarning, DivergenceError
 from adfl_stats.inference.results import Results
 from adfl_stats.inference.screening import screen
@@ -197,7 +197,7 @@ def _continued(method: Method | None, res: Results) -> Method:
     return method.starting_from(res.client_params)
 
 
-def _oracle(last: DataSet) -> Estimate:
+def _oracle(last: DataSet) -> PointEstimate:
     truth = last.sim.theta0
     estimate = pooled_estimate(last.model.data, last.model.family, ~last.abnormal, np.zeros(len(truth)))
     if estimate is None:
@@ -208,7 +208,7 @@ def _oracle(last: DataSet) -> Estimate:
     return estimate
 
 
-def _measured(res: Results, last: DataSet, oracle: Estimate) -> Row:
+def _measured(res: Results, last: DataSet, oracle: PointEstimate) -> Row:
     """Return the errors of one fit."""
     normal, truth = ~last.abnormal, last.sim.theta0
     own = res.client_params.to_numpy()[normal]

@@ -121,8 +121,8 @@ def advise_on(make: Callable[[Network], Problem], network: Network, method: Meth
         bias=here.bias,
         imbalance=here.imbalance,
         bottleneck=limits.name,
-        rounds_if_mixing=limits.mixing,
-        rounds_if_conditioned=limits.conditioned,
+        rounds_if_mixing=limits.perfect_network,
+        rounds_if_conditioned=limits.perfect_data,
     )
 
 
@@ -182,9 +182,9 @@ def _checks(problem: Problem, here: Outlook, limits: Bottleneck, tolerance: floa
         Check("1 - |lambda_2(W)|", "", here.gap, "-", INDICATIVE,
               "How fast clients agree in a round. Together they descend by step times the smallest curvature, "
               f"{here.pace:.2g}."),
-        Check("rounds if the network were perfect", "", limits.mixing, rounds, INDICATIVE,
+        Check("rounds if the network were perfect", "", limits.perfect_network, rounds, INDICATIVE,
               "On a network that agrees in one round, W = 11'/M."),
-        Check("rounds if the data were perfect", "", limits.conditioned, rounds, INDICATIVE,
+        Check("rounds if the data were perfect", "", limits.perfect_data, rounds, INDICATIVE,
               "On this network, if all clients had one Hessian, and steps the coordinates in which it is the "
               "identity."),
     )  # fmt: skip
@@ -217,8 +217,8 @@ def _sentences(here: Outlook, limits: Bottleneck, table: pd.DataFrame, tolerance
 def _on_bottleneck(here: Outlook, limits: Bottleneck, table: pd.DataFrame) -> Iterator[str]:
     """Say what makes the run long, by how much, and what on this problem makes it shorter."""
     counts = (
-        f"a network that agrees in one round would need {_count(limits.mixing)} rounds, perfectly conditioned data on "
-        f"this network {_count(limits.conditioned)}, as it is {_count(here.rounds)}."
+        f"a network that agrees in one round would need {_count(limits.perfect_network)} rounds, perfectly conditioned "
+        f"data on this network {_count(limits.perfect_data)}, as it is {_count(here.rounds)}."
     )
     fewer = [str(name) for name in table.index[1:] if float(table["exchanges"][name]) < here.rounds]
     if limits.name == NETWORK:

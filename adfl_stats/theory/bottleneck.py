@@ -13,7 +13,7 @@ from adfl_stats import _kernels
 from adfl_stats._types import Array
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.linearised import Curvature, Iteration
-from adfl_stats.engine.numerical_error import Yardstick, consensus_error, floored, yardstick
+from adfl_stats.engine.numerical_error import StandardErrors, consensus_error, floored, standard_errors_at
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.rounds import safe_step
 from adfl_stats.engine.rounds_needed import rounds_needed
@@ -35,32 +35,32 @@ class Bottleneck:
     ----------
     rounds : float
         As things are.
-    mixing : float
+    perfect_network : float
         On a network that agrees in one round, W = 11'/M.
-    conditioned : float
+    perfect_data : float
         On the same network if every client's loss had the weighted mean Hessian, and steps the coordinates in which
         that is the identity.
     """
 
     rounds: float
-    mixing: float
-    conditioned: float
+    perfect_network: float
+    perfect_data: float
 
     @property
     def name(self) -> str:
         """Of the two, what would save more rounds; "neither" where both leave nearly all of them."""
-        if min(self.mixing, self.conditioned) > LEFT * self.rounds:
+        if min(self.perfect_network, self.perfect_data) > LEFT * self.rounds:
             return NEITHER
-        return NETWORK if self.mixing <= self.conditioned else DATA
+        return NETWORK if self.perfect_network <= self.perfect_data else DATA
 
 
 def bottleneck(problem: Problem, steps: ClientSteps, tolerance: float, rounds: float) -> Bottleneck:
     """Compare `rounds`, those of the problem as it is, with what a perfect network or perfect data would need."""
     start = problem.objective.start()
-    point = weighted_solution(problem, steps.totals, problem.mean(start))
-    unit = yardstick(problem, point[None], steps.totals)
+    point = weighted_solution(problem, steps.total_weights, problem.mean(start))
+    unit = standard_errors_at(problem, point[None], steps.total_weights)
     world = _World(problem, steps, tolerance, start, point, unit)
-    return Bottleneck(rounds, world.mixing(), world.conditioned())
+    return Bottleneck(rounds, world.perfect_network(), world.perfect_data())
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,27 +72,27 @@ class _World:
     tolerance: float
     start: Array
     point: Array
-    unit: Yardstick
+    unit: StandardErrors
 
-    def mixing(self) -> float:
+    def perfect_network(self) -> float:
         """Return the rounds on W = 11'/M, with steps that solve the same equation.
 
         After a combine step all clients have the same estimate, which descends by the mean gradient; a client's own
         last step is all that sets it apart.
         """
-        problem, totals = self.problem, self.steps.totals
-        own = totals[:, None] * problem.common_gradients(self.point[None])[:, 0]
-        safe = safe_step(totals, problem.glm.largest_curvatures(self.point), problem.transport)
+        problem, total_weights = self.problem, self.steps.total_weights
+        own = total_weights[:, None] * problem.common_gradients(self.point[None])[:, 0]
+        safe = safe_step(total_weights, problem.glm.largest_curvatures(self.point), problem.transport)
         per_step = consensus_error(own, self.unit.se)
         step, _ = largest_step(lambda step: step * per_step, safe, BIAS_SHARE * self.tolerance)
         curvature = np.linalg.inv(self.unit.inverse)
         return self._rounds(np.eye(problem.P) - step * curvature, problem.mean(self.start), 0.0, 0.0)
 
-    def conditioned(self) -> float:
+    def perfect_data(self) -> float:
         """Return the rounds on the network as it is if all clients had the same curvature, seen as the identity."""
         problem, M, P = self.problem, self.problem.M, self.problem.P
         own = self.steps.factors[:, None] * problem.common_gradients(self.point[None])[:, 0] @ self.unit.inverse
-        rate = float(problem.mean(self.steps.totals))
+        rate = float(problem.mean(self.steps.total_weights))
         # In these coordinates the mean curvature M^-1 sum_m v_m H_m is the identity, and each client's is 1 / rate.
         same = np.zeros((M, P, -(-P // 4) * 4))
         same[:, np.arange(P), np.arange(P)] = 1.0 / rate
@@ -111,8 +111,8 @@ class _World:
             (1.0 - step) * np.eye(P), problem.consensus(self.start), apart, second * (1.0 - min(step, 1.0))
         )
 
-    def _rounds(self, contraction: Array, begin: Array, apart: float, mixing: float) -> float:
+    def _rounds(self, contraction: Array, begin: Array, apart: float, modulus: float) -> float:
         if not np.isfinite(contraction).all():
             return float("inf")
         se = floored(self.unit.se, self.point)
-        return rounds_needed(contraction, begin - self.point, se, apart, mixing, ROUNDS_SHARE * self.tolerance)
+        return rounds_needed(contraction, begin - self.point, se, apart, modulus, ROUNDS_SHARE * self.tolerance)

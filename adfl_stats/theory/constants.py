@@ -241,7 +241,7 @@ class Constants:
             varrho=float(mask.mean()),
             condition_5=condition_5(network),
             lambda_min=lambda_min,
-            pooled_min=float(np.linalg.eigvalsh(fit.evaluation.hessian / fit.total_weights.mean())[0]),
+            pooled_min=float(np.linalg.eigvalsh(fit.weighted_sums.hessian / fit.total_weights.mean())[0]),
             degenerate=tuple(fit.labels[_degenerate(fit)]),
             family=f"{fit.family.name} ({fit.family.link})",
             convex=fit.family.convex,

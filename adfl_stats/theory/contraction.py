@@ -72,14 +72,14 @@ def consensus_factor(iteration: Linearised, most: int = 6) -> tuple[float, float
             # Modes that are safely faster than the slowest may stay as they are.
             if abs(values[j]) < abs(values[order[0]]) - 10.0 * drift and j != order[0]:
                 continue
-            u, shift = (U[:, j], complex(values[j])) if values[j].imag else (U[:, j].real, float(values[j].real))
-            x = iteration.common(u) + iteration.follow(u, shift)
+            u, eigenvalue = (U[:, j], complex(values[j])) if values[j].imag else (U[:, j].real, float(values[j].real))
+            x = iteration.common(u) + iteration.follow(u, eigenvalue)
             image = iteration.apply(x)
             images = images.astype(np.result_type(images, image))
             images[:, j] = iteration.consensus(image)
             drift = max(drift, float(np.linalg.norm(images[:, j] - values[j] * U[:, j])))
             if j == order[0]:
-                residual = float(np.linalg.norm(image - shift * x) / np.linalg.norm(x))
+                residual = float(np.linalg.norm(image - eigenvalue * x) / np.linalg.norm(x))
         B = linalg.solve(U.T, images.T).T
         B = B.real if np.abs(np.imag(B)).max() < 1e-12 else B
         new = float(np.abs(np.linalg.eigvals(B)).max())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adfl_stats.inference.detection import detection_limits
+from adfl_stats.inference.detection import limits_of_detection
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.theory.checks import INDICATIVE, UNKNOWN, Check, number
 
@@ -18,7 +18,7 @@ def unseen_contamination(fit: FitRecord) -> list[Check]:
     """Return how much bias a fifth of the clients could leave that are off together and not found."""
     if not fit.details.get("equalise"):
         return []
-    limits = detection_limits(fit, SHARE, POWER)
+    limits = limits_of_detection(fit, SHARE, POWER)
     # Data without noise have standard errors of zero; their bias has no such unit.
     known = bool(np.isfinite(limits.bias).all() and (np.asarray(limits.se) > 0.0).all())
     worst = float(np.max(limits.bias / limits.se)) if known else np.inf

@@ -18,8 +18,8 @@ from adfl_stats._types import Array, Mask
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.losses.client_sums import linear_predictor
-from adfl_stats.losses.evaluation import client_gradients, plain_scores
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.point_sums import client_gradients, plain_scores
 
 __all__ = ["ALPHA", "Flat", "flat", "score_tests"]
 
@@ -84,7 +84,7 @@ def flat(fit: FitRecord, data: ClientData | None, abnormal: Mask, truth: Array |
     """
     # A client whose numbers overflow has none.
     inside, outside = abnormal & ~fit.set_aside, ~abnormal & ~fit.set_aside
-    gradients = fit.evaluation.gradients
+    gradients = fit.weighted_sums.gradients
     if truth is not None and data is not None:
         gradients = client_gradients(data, fit.family, truth)
         if fit.penalty is not None:

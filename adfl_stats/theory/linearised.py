@@ -127,16 +127,16 @@ class Linearised:
 
     # ---- consensus modes -------------------------------------------------------------------------
 
-    def follow(self, u: NDArray, shift: complex, rtol: float = 1e-8) -> NDArray:
-        """Return the disagreement z that a consensus mode u (P,) with eigenvalue about `shift` comes with.
+    def follow(self, u: NDArray, eigenvalue: complex, rtol: float = 1e-8) -> NDArray:
+        """Return the disagreement z that a consensus mode u (P,) with eigenvalue about `eigenvalue` comes with.
 
-        It makes (1 kron u) + z an eigenvector: shift z = D A ((1 kron u) + z), D taking the disagreement.
+        It makes (1 kron u) + z an eigenvector: eigenvalue z = D A ((1 kron u) + z), D taking the disagreement.
         """
         network = network_solver(self.problem, 1.0 - 1e-6)
 
         def system(z: NDArray) -> NDArray:
             z = self.disagreement(z)
-            return shift * z - self.disagreement(self.apply(z))
+            return eigenvalue * z - self.disagreement(self.apply(z))
 
         def preconditioner(r: NDArray) -> NDArray:
             rest = self.disagreement(r)

@@ -130,16 +130,16 @@ def _row(net: Network, repaired: Network, lazily: Products | None = None) -> lis
     right = net.second_eigenvalue_estimate.right
     if lazily is not None and right is not None and not net.second_eigenvalue_estimate.trouble:
         # Eigenvalues move to (1 + lambda)/2; none is negative then, so that the largest stays the largest.
-        second = eigenvalues.Estimate((1.0 + right) / 2.0)
+        second = eigenvalues.ExtremeEigenvalue((1.0 + right) / 2.0)
     elif symmetric:
-        second = eigenvalues.Estimate(math.sqrt(mixing.value), mixing.trouble)
+        second = eigenvalues.ExtremeEigenvalue(math.sqrt(mixing.value), mixing.trouble)
     else:
         second = eigenvalues.second_modulus(repaired, rough=True)
     se = repaired.se
     return [mixing.value + se, se, second.value, repaired.n_edges, _doubt(mixing, second)]
 
 
-def _doubt(mixing: eigenvalues.Estimate, second: eigenvalues.Estimate) -> str:
+def _doubt(mixing: eigenvalues.ExtremeEigenvalue, second: eigenvalues.ExtremeEigenvalue) -> str:
     doubts = [UNRESOLVED] if mixing.trouble else []
     return "; ".join([*doubts, "eigenvalue about"] if second.trouble else doubts)
 

@@ -10,7 +10,13 @@ import numpy as np
 
 from adfl_stats._types import Array
 from adfl_stats.engine.equations import weighted_solution
-from adfl_stats.engine.numerical_error import Yardstick, consensus_error, floored, numerical_error, yardstick
+from adfl_stats.engine.numerical_error import (
+    StandardErrors,
+    consensus_error,
+    floored,
+    numerical_error,
+    standard_errors_at,
+)
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.rounds import safe_step
 from adfl_stats.engine.rounds_needed import rounds_needed
@@ -78,10 +84,10 @@ class Outlook:
 def outlook(problem: Problem, steps: ClientSteps, tolerance: float, *, preconditioned: bool = False) -> Outlook:
     """Find step and rounds by the fixed point of the iteration, without running it."""
     start = problem.objective.start()
-    point = weighted_solution(problem, steps.totals, start.mean(axis=0))
+    point = weighted_solution(problem, steps.total_weights, start.mean(axis=0))
     metric, curvatures = problem.coordinates(point) if preconditioned else (None, problem.glm.largest_curvatures(point))
     safe = safe_step(steps.factors, curvatures)
-    unit = yardstick(problem, point[None], steps.totals)
+    unit = standard_errors_at(problem, point[None], steps.total_weights)
     iteration = Linearised(problem, steps, point, safe, metric)
     step, bias = largest_step(lambda step: _bias(iteration.at(step), unit), safe, BIAS_SHARE * tolerance)
     iteration = iteration.at(step)
@@ -120,19 +126,19 @@ def largest_step(bias_at: Callable[[float], float], most: float, wanted: float) 
     return math.nan, math.nan
 
 
-def _bias(iteration: Linearised, unit: Yardstick) -> float:
+def _bias(iteration: Linearised, unit: StandardErrors) -> float:
     """Return the numerical error of the limit, as fits report it; infinite where there is no limit near."""
     theta, reached = iteration.limit()
     if not reached:
         return math.inf
-    return numerical_error(iteration.problem, theta, iteration.steps.totals, unit).total
+    return numerical_error(iteration.problem, theta, iteration.steps.total_weights, unit).total
 
 
-def _rounds(iteration: Linearised, unit: Yardstick, start: Array, mixing: float, wanted: float) -> float:
+def _rounds(iteration: Linearised, unit: StandardErrors, start: Array, modulus: float, wanted: float) -> float:
     """Return the rounds until the effect of the start is below `wanted` standard errors."""
     if not math.isfinite(iteration.step):
         return math.inf
     contraction = np.eye(iteration.problem.P) - iteration.step * iteration.mean_curvature
     off = iteration.consensus(start.ravel()) - iteration.point
     se = floored(unit.se, iteration.point)
-    return rounds_needed(contraction, off, se, consensus_error(start, unit.se), mixing, wanted)
+    return rounds_needed(contraction, off, se, consensus_error(start, unit.se), modulus, wanted)

@@ -14,10 +14,10 @@ from adfl_stats._arguments import in_interval, one_of
 from adfl_stats._text import wrapped
 from adfl_stats._types import Array
 from adfl_stats.engine.equations import weighted_solution
-from adfl_stats.engine.numerical_error import consensus_error, floored, yardstick
+from adfl_stats.engine.numerical_error import consensus_error, floored, standard_errors_at
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.inference.record import FitRecord
-from adfl_stats.losses.evaluation import client_gradients
+from adfl_stats.losses.point_sums import client_gradients
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import one_network
 from adfl_stats.theory.bounds import dfl_floor, dfl_rate
@@ -208,7 +208,7 @@ def rates_of(problem: Problem, fit: FitRecord) -> Rates:
     """
     steps = _steps_of(problem, fit)
     params = fit.params
-    point = weighted_solution(problem, steps.totals, params)
+    point = weighted_solution(problem, steps.total_weights, params)
     iteration = Linearised(problem, steps, point, fit.step, fit.metric)
     exact = _exact(iteration)
     c = Constants.of(fit)
@@ -266,11 +266,13 @@ def _steps_of(problem: Problem, fit: FitRecord) -> ClientSteps:
             "rates are for fits by ad.DFL or ad.ADFL"
         )
     steps = problem.steps(fit.weights, balance=bool(fit.details.get("balance")))
-    if fit.weighting == "random-effects" and steps.totals.shape == fit.total_weights.shape:
-        shares = np.divide(fit.total_weights, steps.totals, out=np.ones(problem.M), where=steps.totals > 0.0)
+    if fit.weighting == "random-effects" and steps.total_weights.shape == fit.total_weights.shape:
+        shares = np.divide(
+            fit.total_weights, steps.total_weights, out=np.ones(problem.M), where=steps.total_weights > 0.0
+        )
         steps = problem.steps(fit.weights, balance=bool(fit.details.get("balance")), shares=shares)
     same = fit.labels.equals(problem.labels) and fit.theta.shape == (problem.M, problem.P)
-    if not same or not np.allclose(steps.totals, fit.total_weights, rtol=1e-8):
+    if not same or not np.allclose(steps.total_weights, fit.total_weights, rtol=1e-8):
         raise ValueError(
             f"res is a fit of another model ({len(fit.labels)} clients, {fit.theta.shape[1]} coefficients; this one "
             f"has {problem.M} and {problem.P}, or another network or weighting); use the model that was fitted"
@@ -298,7 +300,7 @@ def _same_weights(one: Network, other: Network) -> bool:
 def _same_gradients(problem: Problem, fit: FitRecord) -> bool:
     """Return whether the data have the gradients at the estimate that the fit found there, up to rounding."""
     params = fit.params
-    stored = fit.evaluation.gradients
+    stored = fit.weighted_sums.gradients
     gradients = client_gradients(problem.glm.data, problem.glm.family, params)
     if problem.glm.penalty is not None:
         gradients = gradients + problem.glm.penalty.gradient(params)
@@ -332,7 +334,7 @@ def _floors(iteration: Linearised, theta: Array) -> pd.DataFrame:
     """Split the distance of the clients from the weighted solution into its parts."""
     problem, steps, point = iteration.problem, iteration.steps, iteration.point
     target = plain_solution(problem, steps, point)
-    se = yardstick(problem, point[None], steps.totals).se
+    se = standard_errors_at(problem, point[None], steps.total_weights).se
     columns: dict[str, list[float]] = {}
     for name, estimates in (("predicted", point + predicted_error(iteration)), ("observed", theta)):
         centre = estimates.mean(axis=0)
@@ -344,8 +346,8 @@ def _floors(iteration: Linearised, theta: Array) -> pd.DataFrame:
 
 def plain_solution(problem: Problem, steps: ClientSteps, near: Array) -> Array:
     """Return the solution that counts clients by trust and size, whatever their influence on the network."""
-    plain = steps.weights * problem.sizes
-    if np.allclose(plain, steps.totals, rtol=1e-12, atol=0.0):
+    plain = steps.weights * problem.relative_sizes
+    if np.allclose(plain, steps.total_weights, rtol=1e-12, atol=0.0):
         return near
     return weighted_solution(problem, plain, near)
 
@@ -355,7 +357,7 @@ def _distances(iteration: Linearised, limit: Array, exact: Factor) -> pd.DataFra
     wanted = math.log(SHOWN) / math.log(exact.value) if 0.0 < exact.value < 1.0 else 0.0
     total = int(np.clip(wanted, 50, MOST_ROUNDS))
     chunk = -(-total // POINTS)
-    se = yardstick(iteration.problem, iteration.point[None], iteration.steps.totals).se
+    se = standard_errors_at(iteration.problem, iteration.point[None], iteration.steps.total_weights).se
     rounds = np.arange(0, total + 1, chunk)
     # Without a global bound on the curvature the last stage's step may be too long for the first start.
     for theta in (iteration.problem.objective.start(), limit + se):

@@ -11,8 +11,8 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.engine.pooled import pooled_estimate
 from adfl_stats.inference.record import FitRecord
-from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.point_sums import sums_at
 from adfl_stats.losses.regularity import regularity
 
 __all__ = ["WholeSample", "whole_sample"]
@@ -53,7 +53,7 @@ def whole_sample(fit: FitRecord, data: ClientData | None, truth: Array | None) -
     """
     here, params = fit.regularity, fit.params
     if data is None:
-        step = np.linalg.solve(here.hessian, here.shares @ _counted(fit, fit.evaluation.gradients))
+        step = np.linalg.solve(here.hessian, here.shares @ _counted(fit, fit.weighted_sums.gradients))
         return WholeSample(params - step, float(np.trace(sandwich(here.hessian, here.meat)[1])), here.hessian)
     weights = data.n_clients * here.shares
     at = params if truth is None else truth
@@ -61,7 +61,7 @@ def whole_sample(fit: FitRecord, data: ClientData | None, truth: Array | None) -
     pooled = pooled_estimate(data, fit.family, data.counted, params, fit.penalty)
     if pooled is None:
         return WholeSample(np.full(len(params), np.nan), np.nan, hessian)
-    clients = evaluate(data, fit.family, pooled.params, weights).clients
+    clients = sums_at(data, fit.family, pooled.params, weights).clients
     there = regularity(data, fit.family, pooled.params, clients, fit.penalty)
     return WholeSample(pooled.params, float(np.trace(sandwich(there.hessian, there.meat)[1])), hessian)
 

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from adfl_stats._types import Array
-from adfl_stats.trust.mixture import GROSS, Runs
+from adfl_stats.trust.mixture import GROSS, MixtureRuns
 from adfl_stats.trust.spread import Spread
 
 __all__ = ["Candidate", "minority_price", "price_of"]
@@ -49,7 +49,7 @@ class Candidate:
     """One model: its spread, its components, and twice its negative log-likelihood plus its price."""
 
     spread: Spread
-    runs: Runs
+    runs: MixtureRuns
     price: float
     mechanisms: tuple[str, ...] = ()
 
@@ -93,7 +93,7 @@ class Candidate:
         return replace(self, spread=spread, runs=runs)
 
 
-def price_of(spread: Spread, runs: Runs, M: int) -> float:
+def price_of(spread: Spread, runs: MixtureRuns, M: int) -> float:
     """Return what a model costs, in units of twice a log-likelihood."""
     search = minority_price(len(spread.variances))
     price = spread.n_variances * min(np.log(M), 2.0 * M / FEW) + spread.n_directions * (search - PREFERENCE)

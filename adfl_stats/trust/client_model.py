@@ -47,7 +47,7 @@ class ClientModel:
         T, the covariance of the normal clients' parameters.
     spread_kind, components : str
         Which parts the model has.
-    shift : ndarray (P,) or None
+    minority_shift : ndarray (P,) or None
         Of the coherent minority.
     null : Null
         The distribution of normal clients' scores.
@@ -69,7 +69,7 @@ class ClientModel:
     spread: Array
     spread_kind: str
     components: str
-    shift: Array | None
+    minority_shift: Array | None
     null: Null
     summaries: Summaries
     scores: ClientScores
@@ -94,15 +94,15 @@ class ClientModel:
         With J_m the client's information and (J_m^-1 + T)^-1 that about the mean, the ratio of their traces in
         coordinates in which the mean of the J_m is the identity; random-effects weights by one number a client.
         """
-        heard = self.summaries.ranks > 0
+        informative = self.summaries.ranks > 0
         T = self.spread / np.outer(self.units, self.units)
         standard = standardising(self.scores)
         J = self.scores.information
         left = np.asarray(np.linalg.solve(np.eye(len(T)) + J @ T, J), dtype=np.float64)
-        found = np.ones(len(heard))
-        found[heard] = _traces(left, standard) / np.maximum(_traces(J, standard), np.finfo(float).tiny)
+        found = np.ones(len(informative))
+        found[informative] = _traces(left, standard) / np.maximum(_traces(J, standard), np.finfo(float).tiny)
         # The estimating equation weighs rows alike; the information is per unit of noise.
-        found[heard] *= self.null.dispersion / self.null.dispersions[heard]
+        found[informative] *= self.null.dispersion / self.null.dispersions[informative]
         return found
 
     @property
@@ -117,14 +117,14 @@ class ClientModel:
     @property
     def cochran(self) -> list[float]:
         """Cochran's Q of the normal clients, its degrees of freedom and p-value."""
-        heard = self.summaries.ranks > 0
-        return _cochran(self.scores.of(self.probabilities[heard, 0] > 0.5))
+        informative = self.summaries.ranks > 0
+        return _cochran(self.scores.of(self.probabilities[informative, 0] > 0.5))
 
     def information_lost(self, aside: Mask) -> Array:
         """Return the share of the information about each coefficient (P,), others given, that some clients hold."""
-        heard = self.summaries.ranks > 0
+        informative = self.summaries.ranks > 0
         known = np.diagonal(self.scores.information, axis1=1, axis2=2)
-        members, lost = self.scores.members, known[aside[heard]]
+        members, lost = self.scores.members, known[aside[informative]]
         total = members.sum(known)
         return np.asarray(np.divide(members.sum(lost), total, out=np.zeros_like(total), where=total > 0))
 
@@ -165,11 +165,11 @@ def _traces(matrices: Array, standard: Array) -> Array:
     return np.asarray(np.einsum("mij,ik,jk->m", matrices, standard, standard, optimize=True))
 
 
-def posterior_of(lost: Mask, heard: Mask, candidates: list[Candidate]) -> Array:
+def posterior_of(lost: Mask, informative: Mask, candidates: list[Candidate]) -> Array:
     """Return the probabilities of all clients (M, 3), those that are `lost` and those without a score included."""
     # A client of rank zero has no score: it is taken as normal.
     posterior = np.column_stack([~lost, np.zeros(len(lost)), lost]).astype(np.float64)
-    posterior[heard] = _probabilities(candidates)
+    posterior[informative] = _probabilities(candidates)
     return posterior
 
 
@@ -207,7 +207,7 @@ def assembled(
         spread=best.spread.covariance * np.outer(units, units),
         spread_kind=spread,
         components=components,
-        shift=None if best.runs.shifts is None else best.runs.shifts[0] * units,
+        minority_shift=None if best.runs.shifts is None else best.runs.shifts[0] * units,
         null=null,
         summaries=summaries,
         scores=scores,

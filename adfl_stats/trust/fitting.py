@@ -69,8 +69,8 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
     lost = first.model.summaries.lost | ~problem.objective.counted
     settled = [first] if first.model.settled else []
     for other in others:
-        weights = posterior_of(lost, first.heard, [other])[:, 0]
-        begin = weighted_solution(problem, problem.sizes * weights, first.model.theta)
+        weights = posterior_of(lost, first.informative, [other])[:, 0]
+        begin = weighted_solution(problem, problem.relative_sizes * weights, first.model.theta)
         settled.append(_settled(problem, begin, heterogeneity, only, weights > 0.5, minority=other.minority))
     best = min(settled, key=lambda one: one.criterion + UNDECIDED * one.best.coherent)
     if best is first and not first.best.coherent:
@@ -86,7 +86,7 @@ class _Settled:
 
     model: ClientModel
     candidates: list[Candidate]
-    heard: Mask
+    informative: Mask
 
     @property
     def best(self) -> Candidate:
@@ -96,12 +96,12 @@ class _Settled:
     def criterion(self) -> float:
         """Twice the negative log density of the clients' unscaled scores, plus the price: for two points theta."""
         summaries, null = self.model.summaries, self.model.null
-        members, ranks = self.model.scores.members, summaries.ranks[self.heard]
-        factors = summaries.factors[self.heard]
+        members, ranks = self.model.scores.members, summaries.ranks[self.informative]
+        factors = summaries.factors[self.informative]
         values = np.linalg.eigvalsh(factors @ factors.transpose(0, 2, 1))
         inside = np.arange(values.shape[1]) >= (values.shape[1] - ranks)[:, None]
         logs = np.where(inside, np.log(np.maximum(values, np.finfo(float).tiny)), 0.0).sum(axis=1)
-        logs += ranks * np.log(null.dispersions[self.heard])
+        logs += ranks * np.log(null.dispersions[self.informative])
         logs += (ranks == values.shape[1]) * np.linalg.slogdet(null.shape)[1]
         return float(self.best.criterion + members.sum(logs))
 
@@ -118,7 +118,7 @@ def _settled(
     before, units_before, chance, close = theta, np.ones(problem.P), Chance(), False
     for k in range(MOST_PASSES):
         null = null_of(problem, summaries, normal)
-        scores, units, heard = client_scores(summaries, null)
+        scores, units, informative = client_scores(summaries, null)
         hasty = k == 0 and minority is None
         near = [one.moved(theta - before, units_before, units) for one in _leading(passes[-1])] if close else []
         chance = Chance(resampler(problem, theta, summaries, null, normal), chance if close else None)
@@ -131,9 +131,9 @@ def _settled(
             candidates = _held(candidates, passes[1:])
         # The probabilities of a reading that is held are its own.
         reading = [one for one in candidates if minority in (None, one.minority)]
-        posterior = posterior_of(summaries.lost | ~problem.objective.counted, heard, reading or candidates)
+        posterior = posterior_of(summaries.lost | ~problem.objective.counted, informative, reading or candidates)
         weights = posterior[:, 0]
-        before, theta = theta, weighted_solution(problem, problem.sizes * weights, theta)
+        before, theta = theta, weighted_solution(problem, problem.relative_sizes * weights, theta)
         units_before, normal = units, weights > 0.5
         move = float(np.abs((theta - before) / units).max() * np.sqrt(members.count(normal)))
         summaries = summaries.moved(theta - before) if problem.glm.quadratic else summarised(problem, theta)
@@ -142,7 +142,7 @@ def _settled(
             break
     scores, _, _ = client_scores(summaries, null, units)
     model = assembled(theta, posterior, candidates, null, summaries, scores, units, move)
-    return _Settled(model, candidates, heard)
+    return _Settled(model, candidates, informative)
 
 
 def _leading(candidates: list[Candidate]) -> list[Candidate]:
@@ -191,9 +191,9 @@ def model_at(
     inside, normal = replace(summaries, ranks=np.where(counted, summaries.ranks, 0)), counted
     for hasty in (True, False):
         null = null_of(problem, inside, normal)
-        scores, units, heard = client_scores(inside, null)
+        scores, units, informative = client_scores(inside, null)
         candidates = choose(scores, robust_centres(scores), heterogeneity, Chance(), hasty=hasty, only=only)
-        posterior = posterior_of(inside.lost | ~problem.objective.counted, heard, candidates)
+        posterior = posterior_of(inside.lost | ~problem.objective.counted, informative, candidates)
         posterior[~counted] = 0.0
         normal = posterior[:, 0] > 0.5
     if problem.members.count(~counted):

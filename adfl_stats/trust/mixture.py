@@ -30,7 +30,7 @@ __all__ = [
     "GROSS",
     "NORMAL",
     "ClientScores",
-    "Runs",
+    "MixtureRuns",
     "coherent_runs",
     "gross_runs",
     "mechanism_runs",
@@ -176,7 +176,7 @@ class ClientScores:
 
 
 @dataclass(frozen=True, eq=False)
-class Runs:
+class MixtureRuns:
     """R runs of EM.
 
     Attributes
@@ -213,11 +213,11 @@ class Runs:
         """Whether there is a coherent minority."""
         return self.shifts is not None or self.mechanism is not None
 
-    def best(self, count: int = 1) -> Runs:
+    def best(self, count: int = 1) -> MixtureRuns:
         """Return the runs with the largest likelihoods."""
         which = np.argsort(-self.log_likelihoods, kind="stable")[:count]
         shifts = None if self.shifts is None else self.shifts[which]
-        return Runs(
+        return MixtureRuns(
             self.centres[which],
             shifts,
             self.widths[which],
@@ -228,7 +228,7 @@ class Runs:
             self.mechanism,
         )
 
-    def with_majorities(self) -> Runs:
+    def with_majorities(self) -> MixtureRuns:
         """Return the runs with the names of their two groups exchanged where the coherent one is the larger."""
         if self.shifts is None:
             return self
@@ -241,7 +241,7 @@ class Runs:
         centres = np.where(wrong[:, None], self.centres + self.shifts, self.centres)
         shifts = np.where(wrong[:, None], -self.shifts, self.shifts)
         widths = np.where(wrong, 1.0, self.widths)
-        return Runs(centres, shifts, widths, shares, self.log_likelihoods, posteriors, self.members)
+        return MixtureRuns(centres, shifts, widths, shares, self.log_likelihoods, posteriors, self.members)
 
     @property
     def majority(self) -> float:
@@ -249,7 +249,7 @@ class Runs:
         return float(self.members.mean(self.posteriors[:, 0, NORMAL]))
 
 
-def pass_over(scores: ClientScores, runs: Runs) -> Runs:
+def pass_over(scores: ClientScores, runs: MixtureRuns) -> MixtureRuns:
     """Return the runs after one step of EM."""
     members, (posteriors, log_likelihoods, near, far) = scores.members, _expect(scores, runs)
     weights = posteriors[:, :, NORMAL] * scores.t_weights(near)
@@ -266,10 +266,10 @@ def pass_over(scores: ClientScores, runs: Runs) -> Runs:
         mean = members.sum(weights * far) / np.maximum(ranks, np.finfo(float).tiny)
         widths = np.clip(mean, 1.0, MOST_WIDTH if runs.mechanism is None else MOST_MECHANISM_WIDTH)
     shares = _shares(members.mean(posteriors))
-    return Runs(centres, shifts, widths, shares, log_likelihoods, posteriors, members, runs.mechanism)
+    return MixtureRuns(centres, shifts, widths, shares, log_likelihoods, posteriors, members, runs.mechanism)
 
 
-def _expect(scores: ClientScores, runs: Runs) -> tuple[Array, Array, Array, Array]:
+def _expect(scores: ClientScores, runs: MixtureRuns) -> tuple[Array, Array, Array, Array]:
     """Return posteriors, log-likelihoods, and the statistics at the centres and at the shifted centres."""
     centres, shifts, shares = runs.centres, runs.shifts, runs.shares
     near = far = scores.statistics(centres)
@@ -316,11 +316,11 @@ def _run(
     most: int,
     widths: Array | None = None,
     mechanism: int | None = None,
-) -> Runs:
+) -> MixtureRuns:
     count = len(centres)
     nobody = np.zeros((scores.M, count, COMPONENTS))
     widths = np.ones(count) if widths is None else widths
-    runs = Runs(centres, shifts, widths, shares, np.full(count, -np.inf), nobody, scores.members, mechanism)
+    runs = MixtureRuns(centres, shifts, widths, shares, np.full(count, -np.inf), nobody, scores.members, mechanism)
     for _ in range(most):
         before, runs = runs.log_likelihoods, pass_over(scores, runs)
         if np.all(runs.log_likelihoods - before < SMALL_GAIN):
@@ -328,26 +328,26 @@ def _run(
     return runs
 
 
-def run_on(scores: ClientScores, runs: Runs) -> Runs:
+def run_on(scores: ClientScores, runs: MixtureRuns) -> MixtureRuns:
     """Go on with runs of EM on other clients, from the parameters that they ended with."""
     return _run(scores, runs.centres, runs.shifts, runs.shares, LONG, runs.widths, runs.mechanism)
 
 
-def normal_run(scores: ClientScores) -> Runs:
+def normal_run(scores: ClientScores) -> MixtureRuns:
     """Fit the model in which every client is normal."""
     shares = np.zeros((1, COMPONENTS))
     shares[0, NORMAL] = 1.0
     return _run(scores, scores.weighted_means(np.ones((scores.M, 1))), None, shares, LONG)
 
 
-def gross_runs(scores: ClientScores, centres: Array) -> Runs:
+def gross_runs(scores: ClientScores, centres: Array) -> MixtureRuns:
     """Fit normal and gross clients from each of `centres` (R, P); return the best run."""
     shares = np.full((len(centres), COMPONENTS), 0.2 / len(SCALES))
     shares[:, NORMAL], shares[:, COHERENT] = 0.8, 0.0
     return _run(scores, centres, None, shares, LONG).best()
 
 
-def coherent_runs(scores: ClientScores, centres: Array, *, gross: bool) -> Runs:
+def coherent_runs(scores: ClientScores, centres: Array, *, gross: bool) -> MixtureRuns:
     """Fit a coherent minority, and gross clients if wanted, from extreme clients around each of `centres` (R, P)."""
     groups = np.unique(np.hstack([_extreme_groups(scores, centre) for centre in centres]), axis=1)
     sizes = groups.mean(axis=0)
@@ -361,7 +361,7 @@ def coherent_runs(scores: ClientScores, centres: Array, *, gross: bool) -> Runs:
     return _run(scores, runs.centres, runs.shifts, runs.shares, LONG).best()
 
 
-def mechanism_runs(scores: ClientScores, centres: Array, *, gross: bool) -> Runs | None:
+def mechanism_runs(scores: ClientScores, centres: Array, *, gross: bool) -> MixtureRuns | None:
     """Fit a minority with a corruption of known form, from each of `centres` (R, P); return the best run of all forms.
 
     None where the family has no such corruptions.

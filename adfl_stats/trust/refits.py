@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adfl_stats._types import Array, Ints, Mask
-from adfl_stats.engine.equations import Solutions, weighted_solutions
+from adfl_stats.engine.equations import Solutions, stacked_solutions
 from adfl_stats.engine.problem import Problem
 from adfl_stats.trust.chance import Chance
 from adfl_stats.trust.client_model import SMALL_MOVE, ClientModel, assembled, posterior_of
@@ -86,8 +86,8 @@ def _together(
             drawn = summaries[r].of(clients[r]), counted[clients[r]]
             models[r].fit(problem, *drawn, heterogeneity, only, hasty=k == 0)
             weights[clients[r], r] = models[r].posterior[:, 0]
-        totals = problem.sizes[:, None] * np.stack(draws, axis=1) * weights
-        like = weighted_solutions(problem, totals, points, like=like)
+        total_weights = problem.relative_sizes[:, None] * np.stack(draws, axis=1) * weights
+        like = stacked_solutions(problem, total_weights, points, like=like)
         # A draw that does not identify all coefficients has no estimate.
         lost |= moving & ~(like.reached & (like.ranks == problem.P))
         moving &= ~lost
@@ -124,9 +124,9 @@ class _Current:
         if hasty:
             self.normal = np.ones(len(summaries.ranks), dtype=bool)
         self.null = null_of(problem, summaries, self.normal)
-        scores, self.units, heard = client_scores(summaries, self.null)
+        scores, self.units, informative = client_scores(summaries, self.null)
         self.candidates = choose(scores, robust_centres(scores), heterogeneity, Chance(), hasty=hasty, only=only)
-        self.posterior = posterior_of(summaries.lost | ~counted, heard, self.candidates)
+        self.posterior = posterior_of(summaries.lost | ~counted, informative, self.candidates)
         self.normal = self.posterior[:, 0] > 0.5
 
     def assembled(self, theta: Array, summaries: Summaries) -> ClientModel:

@@ -40,15 +40,18 @@ def client_scores(
 
     `information` (M, P, P), if given, is that behind the summaries, and saves its product from their factors.
     """
-    heard = summaries.ranks > 0
+    informative = summaries.ranks > 0
     P = summaries.scores.shape[1]
-    noise, level = np.sqrt(null.dispersions[heard]), np.sqrt(null.dispersion)
+    noise, level = np.sqrt(null.dispersions[informative]), np.sqrt(null.dispersion)
     # Noise relative to its typical level, or data of tiny or huge numbers would overflow; `units` make up for it.
-    A = summaries.factors[heard]
+    A = summaries.factors[informative]
     A *= (level / noise)[:, None, None]
     # The score and its expectations under corruptions of known form.
-    z = np.concatenate([summaries.scores[heard, None], summaries.altered[heard]], axis=1) / noise[:, None, None]
-    full = summaries.ranks[heard] == P
+    z = (
+        np.concatenate([summaries.scores[informative, None], summaries.altered[informative]], axis=1)
+        / noise[:, None, None]
+    )
+    full = summaries.ranks[informative] == P
     shaped = bool((null.shape != np.eye(P)).any())
     if shaped:
         lower = np.linalg.cholesky(null.shape)
@@ -57,7 +60,7 @@ def client_scores(
     if information is None or shaped:
         J = A.transpose(0, 2, 1) @ A
     else:
-        J = information[heard]
+        J = information[informative]
         J *= np.square(level / noise)[:, None, None]
     if units is None:
         known = summaries.members.gather(np.diagonal(J, axis1=1, axis2=2))
@@ -69,20 +72,20 @@ def client_scores(
         slopes=slopes[:, 0],
         information=J,
         squares=np.square(z[:, 0]).sum(axis=1),
-        ranks=summaries.ranks[heard].astype(np.float64),
-        df=null.df[heard],
-        log_det=np.zeros(int(heard.sum())),
-        members=summaries.members.of(heard),
+        ranks=summaries.ranks[informative].astype(np.float64),
+        df=null.df[informative],
+        log_det=np.zeros(int(informative.sum())),
+        members=summaries.members.of(informative),
         offsets=_offsets(J, slopes[:, 1:-1], full) if summaries.mechanisms else None,
-        mean_slopes=_mean_slopes(summaries, heard) * units if summaries.mechanisms else None,
+        mean_slopes=_mean_slopes(summaries, informative) * units if summaries.mechanisms else None,
         mechanisms=summaries.mechanisms,
     )
-    return scores, units, heard
+    return scores, units, informative
 
 
-def _mean_slopes(summaries: Summaries, heard: Mask) -> Array:
+def _mean_slopes(summaries: Summaries, informative: Mask) -> Array:
     """Return the derivatives of the clients' mean responses (M, P), times the roots of their weights."""
-    return np.asarray(np.einsum("mi,mij->mj", summaries.altered[heard, -1], summaries.factors[heard]))
+    return np.asarray(np.einsum("mi,mij->mj", summaries.altered[informative, -1], summaries.factors[informative]))
 
 
 def _offsets(information: Array, slopes: Array, full: Mask) -> Array:
@@ -110,25 +113,25 @@ def resampler(problem: Problem, theta: Array, summaries: Summaries, null: Null, 
         return None
 
     def resample(spread: Spread) -> Iterator[ClientScores]:
-        scores, units, heard = client_scores(summaries, null)
+        scores, units, informative = client_scores(summaries, null)
         given = spread.covariance * np.outer(units, units)
         for block in count():
             for drawn in resampled_scores(problem, theta, summaries, null, given, spread.df, normal, block):
-                yield _rescored(scores, summaries, null, units, heard, drawn)
+                yield _rescored(scores, summaries, null, units, informative, drawn)
 
     return resample
 
 
 def _rescored(
-    scores: ClientScores, summaries: Summaries, null: Null, units: Array, heard: Mask, drawn: Array
+    scores: ClientScores, summaries: Summaries, null: Null, units: Array, informative: Mask, drawn: Array
 ) -> ClientScores:
     """Return the clients' scores with others (M, P) in the place of their own; the information is the same."""
-    z = drawn[heard] / np.sqrt(null.dispersions[heard])[:, None]
-    full = summaries.ranks[heard] == scores.P
+    z = drawn[informative] / np.sqrt(null.dispersions[informative])[:, None]
+    full = summaries.ranks[informative] == scores.P
     lower = np.linalg.cholesky(null.shape)
     z[full] = np.linalg.solve(lower, z[full].T).T
     back = z.copy()
     back[full] = np.linalg.solve(lower.T, back[full].T).T
-    back /= np.sqrt(null.dispersions[heard])[:, None]
-    slopes = np.einsum("mij,mi->mj", summaries.factors[heard], back) * units
+    back /= np.sqrt(null.dispersions[informative])[:, None]
+    slopes = np.einsum("mij,mi->mj", summaries.factors[informative], back) * units
     return replace(scores, slopes=slopes, squares=np.square(z).sum(axis=1))

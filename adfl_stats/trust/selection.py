@@ -18,7 +18,7 @@ from adfl_stats.trust.mixture import (
     GROSS,
     NORMAL,
     ClientScores,
-    Runs,
+    MixtureRuns,
     coherent_runs,
     gross_runs,
     mechanism_runs,
@@ -63,7 +63,7 @@ class _Search:
         self.candidates: list[Candidate] = []
         self.knows = bool(scores.members.sum(scores.ranks) >= LEAST_FOR_MECHANISM * scores.P)
 
-    def add(self, spread: Spread, runs: Runs) -> Candidate:
+    def add(self, spread: Spread, runs: MixtureRuns) -> Candidate:
         price = price_of(spread, runs, self.scores.n_clients)
         found = Candidate(spread, runs, price, self.scores.mechanisms)
         # Models in which a minority is normal are left out, and those that overflowed.
@@ -74,7 +74,7 @@ class _Search:
     def best(self, candidates: list[Candidate] | None = None) -> Candidate:
         return min(self.candidates if candidates is None else candidates, key=lambda one: one.criterion)
 
-    def components(self, spread: Spread) -> list[Runs]:
+    def components(self, spread: Spread) -> list[MixtureRuns]:
         """Return the runs of every combination of components at a given spread."""
         marginal = spread.integrated(self.scores)
         plain = normal_run(marginal)
@@ -117,7 +117,7 @@ class _Search:
             if kind != (best.runs.shifts is None, best.runs.mechanism, best.gross):
                 self.spread(best.spread, runs)
 
-    def spread(self, spread: Spread, runs: Runs) -> Candidate:
+    def spread(self, spread: Spread, runs: MixtureRuns) -> Candidate:
         """Fit a spread and the components of a run together, to the end where it may matter."""
         price = price_of(spread, runs, self.scores.n_clients)
         least = 0.5 * (price - self.best().criterion - BEHIND) if self.candidates else -np.inf
@@ -257,7 +257,7 @@ def _add_directions(search: _Search) -> None:
             break
 
 
-def _shows_spread(scores: ClientScores, runs: Runs, *, hasty: bool) -> bool:
+def _shows_spread(scores: ClientScores, runs: MixtureRuns, *, hasty: bool) -> bool:
     """Return whether the best model without a spread leaves any, or leaves too many clients undecided.
 
     On the first pass only the second counts, as noise levels are not final.

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from adfl_stats._types import Array, Ints
-from adfl_stats.trust.mixture import NORMAL, ClientScores, Runs, pass_over, standardising
+from adfl_stats.trust.mixture import NORMAL, ClientScores, MixtureRuns, pass_over, standardising
 
 __all__ = ["Spread", "common_excess", "excess", "fit_spread", "next_direction"]
 
@@ -137,7 +137,9 @@ def _integrate(scores: ClientScores, spread: Spread) -> _Integrated:
     return _Integrated(marginal, np.asarray(covariances, dtype=np.float64), loadings)
 
 
-def fit_spread(scores: ClientScores, spread: Spread, runs: Runs, least: float = -np.inf) -> tuple[Spread, Runs]:
+def fit_spread(
+    scores: ClientScores, spread: Spread, runs: MixtureRuns, least: float = -np.inf
+) -> tuple[Spread, MixtureRuns]:
     """Fit T and the mixture together from given ones, by EM with u_m as latent variables.
 
     EM ends early where steps like the last few would not bring the log-likelihood to `least`.
@@ -149,7 +151,7 @@ def fit_spread(scores: ClientScores, spread: Spread, runs: Runs, least: float = 
         return spread, replace(runs, log_likelihoods=np.full(1, -np.inf))
 
 
-def _fitted(scores: ClientScores, spread: Spread, runs: Runs, least: float) -> tuple[Spread, Runs]:
+def _fitted(scores: ClientScores, spread: Spread, runs: MixtureRuns, least: float) -> tuple[Spread, MixtureRuns]:
     before, careful = -np.inf, spread
     gains: list[float] = []
     for k in range(MOST_STEPS):
@@ -172,7 +174,9 @@ def _fitted(scores: ClientScores, spread: Spread, runs: Runs, least: float) -> t
     return spread, runs
 
 
-def _updated(scores: ClientScores, seen: _Integrated, spread: Spread, runs: Runs, *, extrapolate: bool) -> Spread:
+def _updated(
+    scores: ClientScores, seen: _Integrated, spread: Spread, runs: MixtureRuns, *, extrapolate: bool
+) -> Spread:
     """Return the spread after one EM step, from the posterior moments of f_m."""
     F, covariances, marginal, members = spread.factor, seen.covariances, seen.marginal, scores.members
     K, first = F.shape[1], len(spread.active)
@@ -203,7 +207,7 @@ def _weighted(weights: Array, values: Array, at: slice) -> Array:
     return np.asarray(np.tensordot(weights[at], values[at], 1))
 
 
-def excess(scores: ClientScores, runs: Runs) -> tuple[Array, Array]:
+def excess(scores: ClientScores, runs: MixtureRuns) -> tuple[Array, Array]:
     """Return score tests of a spread in each coefficient (P,), about N(0, 1) without one, and their matrix (P, P).
 
     The derivative of the log-likelihood in T at T = 0 is half of sum_m (s_m s_m' - J_m), over the normal clients.
@@ -218,7 +222,7 @@ def excess(scores: ClientScores, runs: Runs) -> tuple[Array, Array]:
     return np.diag(matrix) / np.sqrt(np.maximum(variance, np.finfo(float).tiny)), matrix
 
 
-def common_excess(scores: ClientScores, runs: Runs) -> float:
+def common_excess(scores: ClientScores, runs: MixtureRuns) -> float:
     """Return the score test of one variance of all coefficients, about N(0, 1) without a spread: the trace of `excess`.
 
     The variance of s_m's_m is twice the squared norm of J_m where scores are normal.
@@ -234,7 +238,7 @@ def _fourth(scores: ClientScores) -> Array:
     return np.asarray(3.0 * (1.0 + 2.0 / np.maximum(scores.df - 4.0, 1.0)) - 1.0)
 
 
-def next_direction(scores: ClientScores, runs: Runs) -> tuple[Array, float]:
+def next_direction(scores: ClientScores, runs: MixtureRuns) -> tuple[Array, float]:
     """Return the direction (P,) in which normal clients differ most beyond what `scores` allow for, and how much.
 
     The second is the largest eigenvalue of their excess variance, in units of their sampling variance.

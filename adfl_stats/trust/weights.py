@@ -8,7 +8,7 @@ from scipy import stats
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.transport import EVERYBODY, Members
-from adfl_stats.losses.evaluation import plain_scores
+from adfl_stats.losses.point_sums import plain_scores
 
 __all__ = [
     "MEASURES",

@@ -11,8 +11,8 @@ from adfl_stats.data import batches
 from adfl_stats.data import client_data as data_module
 from adfl_stats.losses.client_sums import client_moments
 from adfl_stats.losses.design_checks import separated_clients
-from adfl_stats.losses.evaluation import client_gradients, evaluate, plain_scores
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.point_sums import client_gradients, plain_scores, sums_at
 
 
 @pytest.fixture
@@ -60,13 +60,13 @@ def test_each_client_is_what_it_is_alone(ragged, name):
     client = np.repeat(np.arange(ragged.n_clients), ragged.sizes)
     data = ad.ClientData.from_arrays(ragged.X, y, client, weights=ragged.row_weights)
     weights = rng.uniform(size=data.n_clients)
-    whole = evaluate(data, family, thetas[0], weights).evaluation
+    whole = sums_at(data, family, thetas[0], weights).weighted_sums
     own, ranks = plain_scores(data, family, thetas)
     raw, dispersions = np.zeros(data.n_clients), np.zeros(data.n_clients)
     for m in range(data.n_clients):
         mine = slice(data.offsets[m], data.offsets[m + 1])
         alone = ad.ClientData.from_arrays(data.X[mine], y[mine], client[mine], weights=data.row_weights[mine])
-        single = evaluate(alone, family, thetas[0], np.ones(1)).evaluation
+        single = sums_at(alone, family, thetas[0], np.ones(1)).weighted_sums
         np.testing.assert_allclose(whole.gradients[m], single.gradients[0], rtol=1e-10, atol=1e-14)
         np.testing.assert_allclose(client_moments(data, family, thetas[0], m).hessian, single.hessian, rtol=1e-10)
         at_own = client_moments(alone, family, thetas[m], 0)

@@ -80,7 +80,7 @@ def test_response_may_be_an_expression(wards, response):
 def test_offset_exposure_and_weights_follow_their_rows(wards):
     data = FromFrame(wards, "y ~ x", "ward", offset="log size", exposure="days", weights="w")
     order = by_client(wards, "ward")
-    np.testing.assert_array_equal(data.shift, (wards["log size"] + np.log(wards["days"])).to_numpy()[order])
+    np.testing.assert_array_equal(data.linear_offset, (wards["log size"] + np.log(wards["days"])).to_numpy()[order])
     np.testing.assert_array_equal(data.row_weights, wards["w"].to_numpy()[order])
     np.testing.assert_allclose(data.totals, wards.groupby("ward")["w"].sum())
 
@@ -100,7 +100,7 @@ def test_missing_values_raise_or_are_dropped(wards, column):
     dropped = FromFrame(holed, "y ~ x + group", "ward", missing="drop", **columns)
     wanted = FromFrame(wards.drop(index=[103, 107]), "y ~ x + group", "ward", **columns)
     assert dropped.n_dropped == 2
-    for part in ("X", "y", "offsets", "shift", "row_weights"):
+    for part in ("X", "y", "offsets", "linear_offset", "row_weights"):
         np.testing.assert_array_equal(getattr(dropped, part), getattr(wanted, part))
 
 
@@ -175,7 +175,7 @@ def test_rows_are_grouped_stably(client):
     for m, label in enumerate(labels):
         rows = slice(data.offsets[m], data.offsets[m + 1])
         mine = [i for i in range(n) if client[i] == label]
-        for part in (data.X[rows, 0], data.y[rows], data.shift[rows], data.row_weights[rows] - 1.0):
+        for part in (data.X[rows, 0], data.y[rows], data.linear_offset[rows], data.row_weights[rows] - 1.0):
             assert part.tolist() == mine
         assert data.totals[m] == sum(i + 1 for i in mine)
 
@@ -208,7 +208,7 @@ def test_arrays_are_read_only_and_the_users_stay_writeable():
     offset, weights = np.zeros(4), np.ones(4)
     data = FromArrays(X, y, client, offset=offset, weights=weights)
     assert all(array.flags.writeable for array in (X, y, client, offset, weights))
-    held = (data.X, data.y, data.offsets, data.shift, data.row_weights)
+    held = (data.X, data.y, data.offsets, data.linear_offset, data.row_weights)
     assert not any(array.flags.writeable for array in held)
 
 

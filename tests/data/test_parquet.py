@@ -61,7 +61,7 @@ def assert_same(found, wanted):
     assert found.labels.dtype == wanted.labels.dtype
     for name in ("names", "y_name", "client_name", "classes", "n_dropped"):
         assert getattr(found, name) == getattr(wanted, name), name
-    for name in ("shift", "row_weights"):
+    for name in ("linear_offset", "row_weights"):
         mine, theirs = getattr(found, name), getattr(wanted, name)
         assert (mine is None) == (theirs is None)
         if mine is not None:

@@ -36,7 +36,7 @@ BAD = {
     "masked": ({"y": np.ma.masked_equal(np.ones(6), 1.0)}, "y is a float64 of shape"),
     "strides": ({"X": np.ones((6, 4))[:, ::2]}, "in C order"),
     "few y": ({"y": np.ones(5)}, "y has 5 entries, X has 6 rows"),
-    "few shifts": ({"shift": np.ones(5)}, "shift has 5 entries"),
+    "few linear offsets": ({"linear_offset": np.ones(5)}, "linear_offset has 5 entries"),
     "negative weights": ({"row_weights": -np.ones(6)}, "row_weights has negative numbers"),
     "labels": ({"labels": pd.Index(list("aba"))}, "labels names clients twice or not at all: 'a'"),
     "list of labels": ({"labels": list("abc")}, "labels is a list; pass a pandas Index"),
@@ -56,7 +56,7 @@ def test_bad_parts_are_refused_by_name(kind):
 
 
 def test_good_parts_fit_as_those_of_arrays():
-    built = ad.ClientData(**parts(shift=np.ones(6), row_weights=np.full(6, 2.0)))
+    built = ad.ClientData(**parts(linear_offset=np.ones(6), row_weights=np.full(6, 2.0)))
     wanted = ad.ClientData.from_arrays(built.X, built.y, list("aabbcc"), offset=np.ones(6), weights=np.full(6, 2.0))
     for field in fields(ad.ClientData):
         np.testing.assert_array_equal(getattr(built, field.name), getattr(wanted, field.name), err_msg=field.name)

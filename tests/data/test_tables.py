@@ -70,7 +70,7 @@ def test_every_kind_of_table_gives_the_same_data(stays, kind):
     wanted = ad.ClientData.from_frame(stays, FORMULA, "site", exposure="days", weights="my weight")
     data = ad.ClientData.from_frame(converted(kind, stays), FORMULA, "site", exposure="days", weights="my weight")
     assert data.names == wanted.names == ["Intercept", "x", "age", "C(arm)[T.old]", "smoker"]
-    for name in ("X", "y", "shift", "row_weights", "offsets"):
+    for name in ("X", "y", "linear_offset", "row_weights", "offsets"):
         np.testing.assert_array_equal(getattr(data, name), getattr(wanted, name))
     assert list(data.labels) == ["b", "a", "d", "c"]
     assert (data.y_name, data.client_name) == ("count", "site")
@@ -151,7 +151,7 @@ def test_columns_may_be_given_beside_the_frame(stays):
         exposure=list(stays["days"]),
         weights=polars.Series(stays["my weight"]),
     )
-    for name in ("X", "y", "shift", "row_weights"):
+    for name in ("X", "y", "linear_offset", "row_weights"):
         np.testing.assert_array_equal(getattr(data, name), getattr(wanted, name))
     assert data.client_name == "site"
     by_array = ad.ClientData.from_frame(stays, "count ~ x", client=stays["site"].to_numpy())
@@ -229,7 +229,7 @@ def test_offsets_in_formulas_agree_with_statsmodels(stays, formula):
 
 def test_offsets_add_up(stays):
     by_formula = ad.ClientData.from_frame(stays, "count ~ offset(age)", "site", offset="x", exposure="days")
-    np.testing.assert_allclose(by_formula.shift, stays["age"] + stays["x"] + np.log(stays["days"]))
+    np.testing.assert_allclose(by_formula.linear_offset, stays["age"] + stays["x"] + np.log(stays["days"]))
 
 
 def test_offsets_in_formulas_of_files(stays, tmp_path):
@@ -238,7 +238,7 @@ def test_offsets_in_formulas_of_files(stays, tmp_path):
     data = ad.ClientData.from_parquet(tmp_path / "rows.parquet", formula, "site", offset="age")
     wanted = ad.ClientData.from_frame(stays, formula, "site", offset="age")
     assert data.names == wanted.names == ["Intercept", "x"]
-    np.testing.assert_array_equal(data.shift, wanted.shift)
+    np.testing.assert_array_equal(data.linear_offset, wanted.linear_offset)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 
 import adfl_stats as ad
-from adfl_stats.engine.equations import Equations, solve, weighted_solutions
+from adfl_stats.engine.equations import Equations, solve, stacked_solutions
 from adfl_stats.engine.limit import limits, settle
 from adfl_stats.engine.linearised import Iteration
 from adfl_stats.engine.problem import Problem
@@ -91,7 +91,7 @@ def test_solutions_say_which_were_reached():
     client = np.repeat(np.arange(M), data.sizes)
     problem = Problem(GLM(ad.ClientData.from_arrays(data.X, y, client), Family("binomial")), ad.networks.complete(M))
     weights = np.stack([np.arange(M) == 0, np.arange(M) > 0], axis=1).astype(float)
-    found = weighted_solutions(problem, weights * problem.sizes[:, None], np.zeros((2, COLUMNS)))
+    found = stacked_solutions(problem, weights * problem.relative_sizes[:, None], np.zeros((2, COLUMNS)))
     assert_array_equal(found.reached, [False, True])
     known = sm.GLM(y[data.offsets[1] :], data.X[data.offsets[1] :], sm.families.Binomial()).fit(tol=1e-14)
     assert_allclose(found.theta[1], known.params, rtol=1e-8)

@@ -16,7 +16,7 @@ def ints(*values):
 
 
 def circle(**changes):
-    """Arguments of a mixing in which each client hears itself and the next one."""
+    """Arguments of a combiner in which each client hears itself and the next one."""
     found = {
         "indptr": np.arange(0, 2 * M + 1, 2, dtype=np.int64),
         "indices": np.array([[m, (m + 1) % M] for m in range(M)], dtype=np.int64).ravel(),
@@ -45,7 +45,7 @@ def state(rows=M, runs=R, columns=P):
     return np.zeros((rows, runs, columns))
 
 
-BAD_MIXINGS = {
+BAD_COMBINERS = {
     "no clients": (circle(indptr=ints(0)), ValueError, "indptr has 1 entries"),
     "empty": (circle(indptr=ints()), ValueError, "indptr has 0 entries"),
     "not from zero": (circle(indptr=ints(2, 4, 6, 8, 10)), ValueError, "indptr runs from 2 to 10"),
@@ -82,7 +82,7 @@ BAD_ROWS = {
     "rows before": (rows(offsets=ints(-4, 4, 8, 12, 16, 20)), ValueError, "offsets runs from -4"),
     "few responses": (rows(y=np.zeros(19)), ValueError, r"y.shape\[0\] is 19, wanted is 20: one for each row of X"),
     "few totals": (rows(totals=np.ones(4)), ValueError, r"totals.shape\[0\] is 4"),
-    "few shifts": (rows(shift=np.ones(1)), ValueError, r"shift.shape\[0\] is 1"),
+    "few offsets": (rows(linear_offset=np.ones(1)), ValueError, r"linear_offset.shape\[0\] is 1"),
     "few weights": (rows(row_weights=np.ones(1)), ValueError, r"row_weights.shape\[0\] is 1"),
     "metric": (rows(metric=np.eye(2)), ValueError, r"metric.shape\[0\] is 2"),
     "wide metric": (rows(metric=np.ones((3, 2))), ValueError, r"metric.shape\[1\] is 2"),
@@ -114,7 +114,7 @@ def cases(kinds):
 
 @pytest.mark.parametrize(
     ("build", "arguments", "error", "words"),
-    cases({_kernels.Mixing: BAD_MIXINGS, _kernels.RowLoss: BAD_ROWS, _kernels.GramLoss: BAD_GRAMS}),
+    cases({_kernels.Combiner: BAD_COMBINERS, _kernels.RowLoss: BAD_ROWS, _kernels.GramLoss: BAD_GRAMS}),
 )
 def test_objects_check_what_they_are_built_of(build, arguments, error, words):
     with pytest.raises(error, match=words):
@@ -123,7 +123,7 @@ def test_objects_check_what_they_are_built_of(build, arguments, error, words):
 
 def round_arguments(**changes):
     found = {
-        "mixing": _kernels.Mixing(**circle()),
+        "combiner": _kernels.Combiner(**circle()),
         "loss": _kernels.RowLoss(**rows()),
         "theta": state(),
         "steps": np.full((M, R), 0.1),
@@ -145,7 +145,7 @@ def fewer(k):
     return _kernels.GramLoss(**gram(S=np.tile(np.eye(P, 4), (k, 1, 1)), b=np.ones((k, P))))
 
 
-FAR = _kernels.Mixing(**circle(indices=ints(0, 2**40, *range(8))))
+FAR = _kernels.Combiner(**circle(indices=ints(0, 2**40, *range(8))))
 
 
 def gradient_arguments(k=M, theta=None, out=None):
@@ -157,10 +157,10 @@ def gradient_arguments(k=M, theta=None, out=None):
 
 
 def combine_arguments(**changes):
-    return {"mixing": _kernels.Mixing(**circle()), "theta": state(), "out": state(), **changes}
+    return {"combiner": _kernels.Combiner(**circle()), "theta": state(), "out": state(), **changes}
 
 
-NEAR = _kernels.Mixing(**circle(indices=ints(*[0] * 10)))
+NEAR = _kernels.Combiner(**circle(indices=ints(*[0] * 10)))
 BAD_GRADIENTS = {
     # The kernel's work space was once that of the loss's clients, whatever theta's rows.
     "many rows": (gradient_arguments(2, state(5000), state(5000)), "theta.shape.0. is 5000"),
@@ -176,13 +176,13 @@ BAD_COMBINES = {
     "few out": (combine_arguments(out=state(2)), "out.shape.0. is 2"),
     "narrow out": (combine_arguments(out=state(columns=1)), "out.shape.2. is 1"),
     "few senders": (combine_arguments(theta=state(4)), "go up to 4; theta has 4 rows"),
-    "far": (combine_arguments(mixing=FAR), f"go up to {2**40}"),
+    "far": (combine_arguments(combiner=FAR), f"go up to {2**40}"),
 }
 BAD_ROUNDS = {
-    "far": (round_arguments(mixing=FAR), f"go up to {2**40}"),
+    "far": (round_arguments(combiner=FAR), f"go up to {2**40}"),
     "many rows": (round_arguments(theta=state(5000)), "theta.shape.0. is 5000"),
     "few rows": (round_arguments(theta=state(2)), "theta has 2 rows"),
-    "clients": (round_arguments(loss=fewer(4)), "the mixing is of 5 clients, the loss of 4"),
+    "clients": (round_arguments(loss=fewer(4)), "the combiner is of 5 clients, the loss of 4"),
     "columns": (round_arguments(theta=state(columns=4)), "theta.shape.2. is 4"),
     "few steps": (round_arguments(steps=np.ones((4, R))), "steps.shape.0. is 4"),
     "runs of steps": (round_arguments(steps=np.ones((M, 1))), "steps.shape.1. is 1"),
@@ -192,8 +192,8 @@ BAD_ROUNDS = {
     "negative": (round_arguments(n_rounds=-1), "n_rounds=-1"),
 }
 BAD_HALOS = {
-    "few rows": (halo_arguments(mixing=NEAR, theta=state(4)), "theta has 4 rows; wanted are 5"),
-    "few senders": (halo_arguments(mixing=FAR, theta=state(9)), "theta has 9 rows"),
+    "few rows": (halo_arguments(combiner=NEAR, theta=state(4)), "theta has 4 rows; wanted are 5"),
+    "few senders": (halo_arguments(combiner=FAR, theta=state(9)), "theta has 9 rows"),
     "columns": (halo_arguments(theta=state(columns=2)), "theta.shape.2. is 2"),
     "out": (halo_arguments(out=state(6)), "out.shape.0. is 6"),
     "moved": (halo_arguments(moved=np.ones(1)), "moved.shape.0. is 1"),
@@ -218,8 +218,8 @@ def test_calls_check_their_sizes(call, arguments, words):
         lambda: _kernels.gradient(None, state(), state()),
         lambda: _kernels.combine(None, state(), state()),
         lambda: _kernels.rounds(**round_arguments(theta=None)),
-        lambda: _kernels.halo_round(**halo_arguments(mixing=None)),
-        lambda: _kernels.Mixing.__new__(_kernels.Mixing),
+        lambda: _kernels.halo_round(**halo_arguments(combiner=None)),
+        lambda: _kernels.Combiner.__new__(_kernels.Combiner),
     ],
 )
 def test_nothing_is_no_argument(call):
@@ -252,7 +252,7 @@ class Part:
         place = {k: i for i, k in enumerate([*own, *self.halo])}
         chosen = [slice(offsets[m], offsets[m + 1]) for m in own]
         sizes = np.array([part.stop - part.start for part in chosen])
-        self.mixing = module.Mixing(
+        self.combiner = module.Combiner(
             np.concatenate([[0], np.cumsum([len(pools[m]) for m in own])]),
             np.array([place[k] for m in own for k in pools[m]], dtype=np.int64),
             np.concatenate([weights[m] for m in own]),
@@ -271,7 +271,7 @@ class Part:
         """Return the part's next rows and longest moves; of theta it sees its own rows and the halo's."""
         out, moved = np.empty((len(self.own), *theta.shape[1:])), np.empty(theta.shape[1])
         heard = np.ascontiguousarray(theta[[*self.own, *self.halo]])
-        module.halo_round(self.mixing, self.loss, heard, steps[self.own], out, moved)
+        module.halo_round(self.combiner, self.loss, heard, steps[self.own], out, moved)
         return out, moved
 
 
@@ -298,7 +298,7 @@ def test_parts_with_halos_do_the_rounds_of_the_whole(code, parts, runs):
     data, start, steps = some_data(rule, runs)
     whole = Part(_kernels, list(range(CLIENTS)), data, rule)
     together, moved = start.copy(), np.empty((6, runs))
-    _kernels.rounds(whole.mixing, whole.loss, together, steps, 6, moved, np.full(runs, np.inf))
+    _kernels.rounds(whole.combiner, whole.loss, together, steps, 6, moved, np.full(runs, np.inf))
     owners = np.random.default_rng(1).permutation(CLIENTS) % parts
     pieces = [Part(_kernels, list(np.flatnonzero(owners == k)), data, rule) for k in range(parts)]
     assert any(piece.halo for piece in pieces)

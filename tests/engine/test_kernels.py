@@ -65,7 +65,7 @@ LONG = 110
 RUNS = (1, 2, 3, 4, 5, 8)
 # The ragged clients have one row, an odd number of rows, and more than two blocks of rows at every p above.
 SIZES = {"equal": (16,) * 7, "ragged": (1, 2, 7, 600, 16, 61, 33)}
-OPTIONS = ("shift", "row_weights", "metric", "ridge")
+OPTIONS = ("linear_offset", "row_weights", "metric", "ridge")
 EXTRAS = [frozenset(c) for k in range(5) for c in itertools.combinations(OPTIONS, k)]
 LANES = (2, 4, 8)
 # Multiply-adds above which the kernel uses more than one thread.
@@ -77,14 +77,14 @@ class Case:
     """Arguments of the kernel, or of its twin, for one problem."""
 
     loss: tuple
-    mixing: tuple
+    combiner: tuple
     theta: np.ndarray
     steps: np.ndarray
 
     def build(self, module, rule=RULES["mean"]):
         kind = module.GramLoss if len(self.loss) <= 3 else module.RowLoss
-        *pool, bad = self.mixing
-        return module.Mixing(*pool, *rule, bad=bad), kind(*self.loss)
+        *pool, bad = self.combiner
+        return module.Combiner(*pool, *rule, bad=bad), kind(*self.loss)
 
 
 def pools(rng, degrees, senders):
@@ -111,7 +111,7 @@ def make(family, p, runs, sizes, extras=frozenset(), seed=0):
     M, N, P = len(sizes), sum(sizes), p * family.outputs
     X, y = rng.normal(size=(N, p)), response(rng, family, N)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    shift = rng.normal(scale=0.3, size=N) if "shift" in extras else None
+    linear_offset = rng.normal(scale=0.3, size=N) if "linear_offset" in extras else None
     row_weights = rng.uniform(0.5, 2.0, size=N) if "row_weights" in extras else None
     root = rng.normal(size=(p, p)) / np.sqrt(p)
     # Not symmetric, so that a transposed product would show.
@@ -119,9 +119,21 @@ def make(family, p, runs, sizes, extras=frozenset(), seed=0):
     ridge = rng.uniform(0.0, 0.5, size=P) if "ridge" in extras else None
     totals = np.diff(offsets).astype(float) if row_weights is None else np.add.reduceat(row_weights, offsets[:-1])
     return Case(
-        loss=(X, y, offsets, totals, family.code, family.par, family.outputs, shift, row_weights, metric, ridge),
+        loss=(
+            X,
+            y,
+            offsets,
+            totals,
+            family.code,
+            family.par,
+            family.outputs,
+            linear_offset,
+            row_weights,
+            metric,
+            ridge,
+        ),
         # Pools of every size from 1 to M: odd and even ones.
-        mixing=pools(rng, rng.permutation(M) + 1, M),
+        combiner=pools(rng, rng.permutation(M) + 1, M),
         theta=rng.normal(scale=0.5 / np.sqrt(p), size=(M, runs, P)),
         # These losses grow exponentially where the mean is too small: longer steps diverge.
         steps=rng.uniform(0.01, 0.1, size=(M, runs)) * (0.1 if family in STEEP else 1.0),
@@ -147,9 +159,9 @@ def gradient(module, case, **options):
 
 
 def combine(module, case, rule):
-    mixing, _ = case.build(module, rule)
-    out = np.full((mixing.n_clients, *case.theta.shape[1:]), np.nan)
-    module.combine(mixing, case.theta, out)
+    combiner, _ = case.build(module, rule)
+    out = np.full((combiner.n_clients, *case.theta.shape[1:]), np.nan)
+    module.combine(combiner, case.theta, out)
     return out
 
 
@@ -257,7 +269,7 @@ def test_combine_equals_the_twin_for_pools_of_every_size(rule, runs, size):
 def test_a_block_of_clients_combines_with_a_halo_of_neighbours(rule):
     whole = make(FAMILIES["gaussian"], 3, 2, SIZES["equal"])
     everyone = combine(_kernels, whole, RULES[rule])
-    indptr, indices, weights, bad = whole.mixing
+    indptr, indices, weights, bad = whole.combiner
     low, high = 2, 5
     span = slice(indptr[low], indptr[high])
     # The block's own rows first, then those it hears from outside.
@@ -267,7 +279,7 @@ def test_a_block_of_clients_combines_with_a_halo_of_neighbours(rule):
     place[needed] = np.arange(len(needed))
     block = dataclasses.replace(
         whole,
-        mixing=(indptr[low : high + 1] - indptr[low], place[indices[span]], weights[span].copy(), bad[span].copy()),
+        combiner=(indptr[low : high + 1] - indptr[low], place[indices[span]], weights[span].copy(), bad[span].copy()),
         theta=whole.theta[needed].copy(),
     )
     assert len(block.theta) > high - low
@@ -446,7 +458,7 @@ def frozen(value):
 def test_read_only_arrays_are_welcome(build):
     case = build(5, 2)
     locked = Case(
-        tuple(map(frozen, case.loss)), tuple(map(frozen, case.mixing)), frozen(case.theta), frozen(case.steps)
+        tuple(map(frozen, case.loss)), tuple(map(frozen, case.combiner)), frozen(case.theta), frozen(case.steps)
     )
     assert_array_equal(gradient(_kernels, locked), gradient(_kernels, case))
     for rule in RULES.values():

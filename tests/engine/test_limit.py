@@ -55,7 +55,7 @@ def carried_to_rest(problem, steps, step, most=400_000):
     each = np.ascontiguousarray((step * steps.factors)[:, None])
     moved = np.empty((1000, 1))
     for _ in range(most // 1000):
-        _kernels.rounds(Exchange(problem).mixing, problem.glm.loss(), theta, each, 1000, moved, np.array([np.inf]), 1)
+        _kernels.rounds(Exchange(problem).combiner, problem.glm.loss(), theta, each, 1000, moved, np.array([np.inf]), 1)
         if moved[-1, 0] < 1e-14:
             return theta[:, 0]
     raise AssertionError("the rounds did not come to rest")

@@ -32,7 +32,7 @@ def overflowing(data, extremes, transport=LOCAL):
 
 
 def part_of(extremes, at):
-    return Extremes(extremes.X[at], extremes.y[at], extremes.shift[at], extremes.ratio[at])
+    return Extremes(extremes.X[at], extremes.y[at], extremes.linear_offset[at], extremes.ratio[at])
 
 
 def in_all_places(data):

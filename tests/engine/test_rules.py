@@ -25,7 +25,7 @@ def of_pool(module, rule, pool, weights=None, bad=None):
     n = len(pool)
     weights = np.full(n, 1.0 / n) if weights is None else np.asarray(weights, dtype=float)
     marks = None if bad is None else np.asarray(bad, dtype=np.uint8)
-    mixing = module.Mixing(
+    combiner = module.Combiner(
         np.array([0, n], dtype=np.int64),
         np.arange(n, dtype=np.int64),
         weights,
@@ -35,7 +35,7 @@ def of_pool(module, rule, pool, weights=None, bad=None):
         marks,
     )
     out = np.empty((1, 1, pool.shape[1]))
-    module.combine(mixing, np.ascontiguousarray(pool)[:, None, :], out)
+    module.combine(combiner, np.ascontiguousarray(pool)[:, None, :], out)
     return out[0, 0]
 
 
@@ -184,7 +184,7 @@ def mixing_of(module, rule, rng, M, least):
         pools.append(np.concatenate([[m], rng.choice(others, size=rng.integers(least, M), replace=False)]))
     indptr = np.concatenate([[0], np.cumsum([len(pool) for pool in pools])]).astype(np.int64)
     weights = np.concatenate([rng.dirichlet(np.ones(len(pool))) for pool in pools])
-    return module.Mixing(indptr, np.concatenate(pools).astype(np.int64), weights, rule.code, rule.count, rule.value)
+    return module.Combiner(indptr, np.concatenate(pools).astype(np.int64), weights, rule.code, rule.count, rule.value)
 
 
 @pytest.mark.parametrize("rule", NAMED, ids=lambda rule: rule.name)
@@ -194,8 +194,8 @@ def test_runs_do_not_see_each_other(rule, size):
     together, alone = np.empty_like(theta), np.empty((9, 1, size))
     _kernels.combine(mixing_of(_kernels, rule, np.random.default_rng(5), 9, 5), theta, together)
     for r in range(4):
-        mixing = mixing_of(_kernels, rule, np.random.default_rng(5), 9, 5)
-        _kernels.combine(mixing, np.ascontiguousarray(theta[:, r : r + 1]), alone)
+        combiner = mixing_of(_kernels, rule, np.random.default_rng(5), 9, 5)
+        _kernels.combine(combiner, np.ascontiguousarray(theta[:, r : r + 1]), alone)
         assert_array_equal(together[:, r], alone[:, 0])
 
 
@@ -204,12 +204,12 @@ def test_rules_move_with_the_estimates_and_keep_agreement(rule):
     rng = np.random.default_rng(2)
     theta, shift = rng.normal(size=(9, 1, 6)), rng.normal(size=6)
     plain, moved, agreed = (np.empty_like(theta) for _ in range(3))
-    mixing = mixing_of(_kernels, rule, rng, 9, 5)
-    _kernels.combine(mixing, theta, plain)
-    _kernels.combine(mixing, theta + shift, moved)
+    combiner = mixing_of(_kernels, rule, rng, 9, 5)
+    _kernels.combine(combiner, theta, plain)
+    _kernels.combine(combiner, theta + shift, moved)
     assert_allclose(moved, plain + shift, rtol=0, atol=1e-12)
     same = np.ascontiguousarray(np.broadcast_to(shift, theta.shape))
-    _kernels.combine(mixing, same, agreed)
+    _kernels.combine(combiner, same, agreed)
     assert_allclose(agreed, same, rtol=0, atol=1e-15)
 
 

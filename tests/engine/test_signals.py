@@ -66,11 +66,11 @@ def test_an_interrupted_kernel_leaves_the_state_alone():
     M, n, p = 64, 20_000, 8
     X, y = rng.normal(size=(M * n, p)), rng.normal(size=M * n)
     loss = _kernels.RowLoss(X, y, np.arange(0, M * n + 1, n), np.full(M, float(n)), 1)
-    mixing = _kernels.Mixing(np.arange(M + 1), np.arange(M), np.ones(M))
+    combiner = _kernels.Combiner(np.arange(M + 1), np.arange(M), np.ones(M))
     start = rng.normal(size=(M, 1, p))
     theta, moved = start.copy(), np.empty((10_000, 1))
     arguments = (np.full((M, 1), 0.1), 10_000, moved, np.array([np.inf]))
-    assert interrupted(lambda: _kernels.rounds(mixing, loss, theta, *arguments)) < 2.0
+    assert interrupted(lambda: _kernels.rounds(combiner, loss, theta, *arguments)) < 2.0
     assert_array_equal(theta, start)
     out = np.full_like(start, 7.0)
 

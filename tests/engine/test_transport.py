@@ -9,7 +9,7 @@ import adfl_stats as ad
 from adfl_stats import _kernels
 from adfl_stats.engine.equations import Equations, solve, weighted_solution
 from adfl_stats.engine.limit import settle
-from adfl_stats.engine.numerical_error import numerical_error, yardstick
+from adfl_stats.engine.numerical_error import numerical_error, standard_errors_at
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, safe_step
 from adfl_stats.engine.transport import LOCAL, mean_over
@@ -37,15 +37,15 @@ def solution(problem):
 
 def error(problem):
     theta = np.random.default_rng(2).normal(size=(M, P)) / 5
-    totals = np.linspace(0.2, 1.0, M)
-    found = numerical_error(problem, theta, totals, yardstick(problem, theta, totals))
+    total_weights = np.linspace(0.2, 1.0, M)
+    found = numerical_error(problem, theta, total_weights, standard_errors_at(problem, theta, total_weights))
     return np.array([found.optimisation, found.consensus])
 
 
 def coordinates(problem):
     weights = np.where(np.arange(M) == 2, 0.0, 1.0)
     metric, curvatures = problem.coordinates(np.zeros(P), weights)
-    return np.append(metric.ravel(), safe_step(problem.sizes, curvatures, problem.transport))
+    return np.append(metric.ravel(), safe_step(problem.relative_sizes, curvatures, problem.transport))
 
 
 def limit(problem):
@@ -94,11 +94,11 @@ def test_an_equation_over_some_clients_is_that_of_the_door(family):
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
 def test_places_that_hold_some_clients_solve_the_equations_of_all(family):
     """To the bit as in one place: each place has the data of its own clients only."""
-    data, totals = drawn(family), np.linspace(0.2, 1.0, M)
+    data, total_weights = drawn(family), np.linspace(0.2, 1.0, M)
 
     def work(k, place):
         glm = GLM(some_clients(data, BATCHES[k]), Family(family))
-        return solve(Equations(glm, totals[BATCHES[k], None], transport=place), np.zeros((1, P))).theta[0]
+        return solve(Equations(glm, total_weights[BATCHES[k], None], transport=place), np.zeros((1, P))).theta[0]
 
     found = in_places(BOUNDS, work)
     whole = solution(problem_of(family, Batches(BOUNDS)))
@@ -130,15 +130,15 @@ def test_places_do_the_rounds_of_all(rule):
     pools = [[m, *(k for k in W.indices[W.indptr[m] : W.indptr[m + 1]] if k != m)] for m in range(M)]
     indptr, indices = np.cumsum([0, *map(len, pools)]), np.concatenate(pools)
 
-    def mixing(own, place):
+    def combiner(own, place):
         chosen = [place[k] for m in own for k in pools[m]]
         weights = np.full(len(chosen), 1.0 / len(pools[0]))
-        return _kernels.Mixing(np.cumsum([0, *(len(pools[m]) for m in own)]), np.array(chosen), weights, *rule)
+        return _kernels.Combiner(np.cumsum([0, *(len(pools[m]) for m in own)]), np.array(chosen), weights, *rule)
 
     def work(k, place):
         own = place.clients(M)
         order = [*own, *place.halo(indptr, indices)]
-        listens = mixing(own, {client: row for row, client in enumerate(order)})
+        listens = combiner(own, {client: row for row, client in enumerate(order)})
         loss = GLM(some_clients(data, BATCHES[k]), Family("binomial")).loss()
         mine, out, far, longest = theta[own], np.empty((len(own), 1, P)), np.empty(1), []
         for _ in range(count):
@@ -149,7 +149,7 @@ def test_places_do_the_rounds_of_all(rule):
         return mine, np.array(longest)
 
     places = in_places(BOUNDS, work)
-    whole = mixing(range(M), dict(zip(range(M), range(M), strict=True)))
+    whole = combiner(range(M), dict(zip(range(M), range(M), strict=True)))
     _kernels.rounds(whole, GLM(data, Family("binomial")).loss(), theta, steps, count, moved, np.array([np.inf]))
     assert_array_equal(np.concatenate([mine for mine, _ in places]), theta)
     for _, longest in places:

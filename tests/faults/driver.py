@@ -200,7 +200,7 @@ def allocation_faults(shim):
 
     def act(code, runs):
         bad = np.zeros(4 * M, np.uint8)
-        mixing = _kernels.Mixing(indptr, indices, np.full(4 * M, 0.25), code, 1, 0.5, bad)
+        combiner = _kernels.Combiner(indptr, indices, np.full(4 * M, 0.25), code, 1, 0.5, bad)
         theta = np.ones((M, runs, p))
         out = []
         for loss in (
@@ -208,9 +208,9 @@ def allocation_faults(shim):
             _kernels.GramLoss(S, np.ones((M, p)), symmetric=True),
         ):
             state, moved, here = theta.copy(), np.empty((3, runs)), np.empty((M, runs, p))
-            _kernels.combine(mixing, theta, here)
+            _kernels.combine(combiner, theta, here)
             _kernels.gradient(loss, theta, grad := np.empty((M, runs, p)), 2)
-            _kernels.rounds(mixing, loss, state, np.full((M, runs), 0.1), 3, moved, np.full(runs, np.inf), 2)
+            _kernels.rounds(combiner, loss, state, np.full((M, runs), 0.1), 3, moved, np.full(runs, np.inf), 2)
             out += [here, grad, state, moved]
         return np.concatenate([part.ravel() for part in out])
 

@@ -57,7 +57,7 @@ def sound():
         (ad.ClientData.from_frame, {"frame": frame, "formula": "y ~ x + g", "client": "site", "offset": None,
                                     "exposure": None, "weights": None, "missing": "raise"}),
         (ad.ClientData, {"X": X, "y": y, "offsets": offsets, "labels": pd.RangeIndex(M), "names": ["a", "b"],
-                         "shift": None, "row_weights": None, "set_aside": None}),
+                         "linear_offset": None, "row_weights": None, "set_aside": None}),
         (ad.Network.from_adjacency, {"A": A, "labels": None}),
         (ad.Network.from_weights, {"W": A / M, "labels": None}),
         (ad.Network.from_edges, {"edges": [(0, 1), (1, 0), (1, 2), (2, 0)], "labels": None}),

@@ -49,13 +49,13 @@ def compare(problem, rule, family, rng):
     n_rounds = 3 if rule in STEADY and family not in STEEP else 1
     results = {}
     for name, module in (("kernel", _kernels), ("again", _kernels), ("twin", reference)):
-        mixing, loss = problem.build(module, rule)
+        combiner, loss = problem.build(module, rule)
         theta = problem.theta.copy()
         heard, slope = np.empty_like(theta), np.empty_like(theta)
-        module.combine(mixing, theta, heard)
+        module.combine(combiner, theta, heard)
         module.gradient(loss, theta, slope, 2)
         moved = np.empty((n_rounds, theta.shape[1]))
-        done = module.rounds(mixing, loss, theta, problem.steps, n_rounds, moved, np.full(theta.shape[1], np.inf), 2)
+        done = module.rounds(combiner, loss, theta, problem.steps, n_rounds, moved, np.full(theta.shape[1], np.inf), 2)
         # A run whose moves are not finite ends, and leaves the later ones as they were.
         results[name] = {"combine": heard, "gradient": slope, "rounds": theta, "moved": moved[:done]}
     for part, wanted in results["twin"].items():

@@ -16,10 +16,10 @@ def run(threads, rounds=60):
     X, y = rng.normal(size=(M * n, p)), rng.integers(2, size=M * n).astype(float)
     loss = _kernels.RowLoss(X, y, np.arange(0, M * n + 1, n), np.full(M, float(n)), 1)
     indices = np.array([[(m + k) % M for k in range(5)] for m in range(M)], dtype=np.int64).ravel()
-    mixing = _kernels.Mixing(np.arange(0, 5 * M + 1, 5), indices, np.full(5 * M, 0.2))
+    combiner = _kernels.Combiner(np.arange(0, 5 * M + 1, 5), indices, np.full(5 * M, 0.2))
     theta, moved = np.zeros((M, 1, p)), np.empty((rounds, 1))
     before = processor_times()
-    _kernels.rounds(mixing, loss, theta, np.full((M, 1), 0.5), rounds, moved, np.array([np.inf]), threads)
+    _kernels.rounds(combiner, loss, theta, np.full((M, 1), 0.5), rounds, moved, np.array([np.inf]), threads)
     used = sorted((time - before.get(thread, 0) for thread, time in processor_times().items()), reverse=True)
     return theta, used[1] / used[0] if len(used) > 1 else 0.0
 

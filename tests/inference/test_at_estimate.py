@@ -176,15 +176,15 @@ def test_a_pickle_has_inference_and_the_data_only_if_kept(keep_data):
 def test_an_interrupt_leaves_results_that_can_be_asked_again(monkeypatch):
     fitted = model("gaussian")
     wanted = fitted.fit(ad.DFL(), rounds=3).bse
-    res, evaluate = fitted.fit(ad.DFL(), rounds=3), at_estimate.evaluate
+    res, sums_at = fitted.fit(ad.DFL(), rounds=3), at_estimate.sums_at
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(at_estimate, "evaluate", interrupted)
+    monkeypatch.setattr(at_estimate, "sums_at", interrupted)
     with pytest.raises(KeyboardInterrupt):
         res.summary()
-    monkeypatch.setattr(at_estimate, "evaluate", evaluate)
+    monkeypatch.setattr(at_estimate, "sums_at", sums_at)
     assert res.bse.equals(wanted)
 
 

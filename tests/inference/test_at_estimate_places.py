@@ -6,11 +6,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from places import Batches, batches_of, in_places, some_clients
 
 import adfl_stats as ad
-from adfl_stats.engine.numerical_error import numerical_error, yardstick
+from adfl_stats.engine.numerical_error import numerical_error, standard_errors_at
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.transport import LOCAL
 from adfl_stats.inference.at_estimate import _Source
-from adfl_stats.inference.evidence import gather_evidence
+from adfl_stats.inference.client_diagnostics import gather_diagnostics
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 from adfl_stats.methods import Outcome
@@ -36,10 +36,10 @@ def found(problem):
     theta = problem.members.ours(np.random.default_rng(1).normal(size=(M, P)) / 10 + [0.2, 0.1, -0.1])
     source = _Source(None, problem, Outcome(theta, steps, []), "auto")
     point, model = source.point, source.client_model
-    seen = point.evaluation
-    evidence = gather_evidence(problem.glm.data, steps.totals, point, smooth=True, members=problem.members)
-    unit = yardstick(problem, theta, steps.totals)
-    error = numerical_error(problem, theta, steps.totals, unit)
+    seen = point.weighted_sums
+    diagnostics = gather_diagnostics(problem.glm.data, steps.total_weights, point, smooth=True, members=problem.members)
+    unit = standard_errors_at(problem, theta, steps.total_weights)
+    error = numerical_error(problem, theta, steps.total_weights, unit)
     common = {
         "params": source.params,
         "hessian": seen.hessian,
@@ -51,16 +51,16 @@ def found(problem):
         "deviance": point.deviance,
         "judged at": source.judged[0],
         "se": source.unit.se,
-        "yardstick": unit.se,
+        "se again": unit.se,
         "error": [error.optimisation, error.consensus],
         "spread": model.spread,
     }
     rows = {
         "gradients": seen.gradients,
         "weights": model.weights,
-        "mirror": evidence.mirror,
-        "mirror_mean": evidence.mirror_mean,
-        "shift": evidence.shift,
+        "mirror": diagnostics.mirror,
+        "mirror_mean": diagnostics.mirror_mean,
+        "shift": diagnostics.deletion_shift,
     }
     return common, rows
 

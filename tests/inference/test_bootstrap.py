@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 import adfl_stats as ad
 from adfl_stats.inference import refits as refits_module
-from adfl_stats.inference.refits import Refits
+from adfl_stats.inference.refits import Refitter
 
 M, N_ROWS = 24, 30
 
@@ -35,7 +35,7 @@ def test_draws_of_given_weights_are_least_squares():
     X, y, client = clients(1)
     res = model_of(X, y, client).fit(ad.DFL(), heterogeneity="none")
     draws = list(np.random.default_rng(5).multinomial(M, np.full(M, 1 / M), size=40))
-    found = [one.theta for one in Refits.of(res, "bootstrap").each(draws)]
+    found = [one.theta for one in Refitter.of(res, "bootstrap").each(draws)]
     assert_allclose(found, [stacked(X, y, client, counts) for counts in draws], rtol=1e-9)
 
 
@@ -45,7 +45,7 @@ def test_draws_decide_anew_who_is_trusted():
     res = model_of(X, y, client).fit()
     assert (res.client_weights[:5] < 1e-6).all()
     draws = list(np.random.default_rng(6).multinomial(M, np.full(M, 1 / M), size=12))
-    for counts, one in zip(draws, Refits.of(res, "bootstrap").each(draws), strict=True):
+    for counts, one in zip(draws, Refitter.of(res, "bootstrap").each(draws), strict=True):
         normal = counts * (np.arange(M) >= 5)
         assert_allclose(one.theta, stacked(X, y, client, normal), atol=2e-3)
         assert (one.weights[counts == 0] == 0.0).all()
@@ -61,15 +61,15 @@ def test_a_client_left_out_is_a_fit_without_it(family):
     res = model_of(X, y, client, labels, family=family).fit()
     counts = np.ones(16, dtype=int)
     counts[9] = 0
-    (one,) = Refits.of(res, "bootstrap").each([counts])
+    (one,) = Refitter.of(res, "bootstrap").each([counts])
     inside = client != 9
     whole = model_of(X[inside], y[inside], client[inside], labels, family=family).fit(tolerance=0.005)
     assert_allclose(one.theta, whole.params, atol=0.02 * whole.bse.min())
     assert_allclose(np.delete(one.weights, 9), whole.client_weights, atol=0.02)
-    errors = Refits.of(res, "bootstrap").standard_errors(res.record, one, "CR2")
+    errors = Refitter.of(res, "bootstrap").standard_errors(res.record, one, "CR2")
     assert_allclose(errors, whole.standard_errors("CR2"), rtol=0.02)
     assert_allclose(
-        Refits.of(res, "bootstrap").standard_errors(res.record, one, "HC3"), whole.standard_errors("HC3"), rtol=0.02
+        Refitter.of(res, "bootstrap").standard_errors(res.record, one, "HC3"), whole.standard_errors("HC3"), rtol=0.02
     )
 
 
@@ -103,7 +103,7 @@ def test_standard_errors_are_those_of_cr2_on_clean_data():
 def test_an_interrupt_keeps_the_draws_so_far(monkeypatch):
     X, y, client = clients(8)
     res = model_of(X, y, client).fit(ad.DFL(), heterogeneity="none")
-    each = Refits.each
+    each = Refitter.each
 
     def stopped(after):
         def some(self, draws, **words):
@@ -114,10 +114,10 @@ def test_an_interrupt_keeps_the_draws_so_far(monkeypatch):
 
         return some
 
-    monkeypatch.setattr(refits_module.Refits, "each", stopped(7))
+    monkeypatch.setattr(refits_module.Refitter, "each", stopped(7))
     with pytest.warns(ad.errors.ConvergenceWarning, match="interrupted after 7 of 50 draws"):
         assert len(res.bootstrap(50).estimates) == 7
-    monkeypatch.setattr(refits_module.Refits, "each", stopped(1))
+    monkeypatch.setattr(refits_module.Refitter, "each", stopped(1))
     with pytest.raises(KeyboardInterrupt):
         res.bootstrap(50)
 
@@ -165,9 +165,9 @@ def test_random_effects_penalty_and_balance_are_those_of_the_fit():
         ({}, ad.ADFL()),
     ):
         res = ad.DecentralizedGLM(data, ad.Network.from_weights(hub), **words).fit(method, tolerance=0.005)
-        (same,) = Refits.of(res, "bootstrap").each([np.ones(M, dtype=int)])
+        (same,) = Refitter.of(res, "bootstrap").each([np.ones(M, dtype=int)])
         assert_allclose(same.theta, res.params, atol=0.02 * res.bse.min())
-        assert_allclose(same.totals, res.record.total_weights, rtol=0.02, atol=0.02)
+        assert_allclose(same.total_weights, res.record.total_weights, rtol=0.02, atol=0.02)
 
 
 def test_plots():

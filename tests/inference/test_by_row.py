@@ -9,8 +9,8 @@ from scipy import special, stats
 import adfl_stats as ad
 from adfl_stats.inference import by_row
 from adfl_stats.inference.by_row import gather_rows, row_contrast_df
-from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.point_sums import sums_at
 
 N, P, M = 72, 4, 9
 CLIENT = np.repeat(np.arange(M), N // M)
@@ -55,9 +55,9 @@ def dense(X, score, curvature, weight):
 def gathered(X, y, family, theta, trust, client=CLIENT, **carried):
     """Return the record at a given estimate, where no rounds have left an error."""
     data = ad.ClientData.from_arrays(X, y, client, **carried)
-    totals = trust * data.totals / data.totals.mean()
-    found = evaluate(data, family, theta, totals).evaluation
-    return gather_rows(data, family, theta, totals, found, smooth=True), np.linalg.inv(found.information)
+    total_weights = trust * data.totals / data.totals.mean()
+    found = sums_at(data, family, theta, total_weights).weighted_sums
+    return gather_rows(data, family, theta, total_weights, found, smooth=True), np.linalg.inv(found.information)
 
 
 def test_least_squares_is_statsmodels():

@@ -13,8 +13,8 @@ from adfl_stats.inference import clustered
 from adfl_stats.inference.client_contrasts import contrast_df, joint_df, satterthwaite_df
 from adfl_stats.inference.clustered import gather_clustered
 from adfl_stats.inference.reference import dependent_df
-from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.point_sums import sums_at
 
 SIZES = np.array([9, 25, 6, 40, 13, 2, 30, 11, 7])
 M, N, P = len(SIZES), SIZES.sum(), 3
@@ -184,7 +184,7 @@ def test_any_working_variance_by_stacked_scores(between):
     data, family = ad.ClientData.from_arrays(X, y, client), Family("binomial")
     weights = a * sizes
     found = gather_clustered(
-        data, weights, evaluate(data, family, theta, weights), smooth=True, spread=T if between else None
+        data, weights, sums_at(data, family, theta, weights), smooth=True, spread=T if between else None
     )
     J = np.array([(X.T * (curvature * (client == m))) @ X for m in range(6)])
     K, omega = a[:, None, None] * J, (a**2)[:, None, None] * (J + J @ T @ J)
@@ -331,7 +331,7 @@ def test_names_order_and_units_of_clients_and_columns_change_nothing():
     found = []
     for scale in (np.ones(3), unit):
         data, family = ad.ClientData.from_arrays(X * scale, y, CLIENT), Family("gaussian")
-        there = evaluate(data, family, theta / scale, SOFT)
+        there = sums_at(data, family, theta / scale, SOFT)
         found.append(gather_clustered(data, SOFT, there, smooth=True))
     plain, scaled = found
     assert_allclose(scaled.df, plain.df, rtol=1e-9)

@@ -64,9 +64,9 @@ def covariances(seen):
     fit = SimpleNamespace(
         names=["a", "b", "c"],
         smooth=True,
-        evaluation=seen.evaluation,
+        weighted_sums=seen.weighted_sums,
         clustered=found,
-        total_weights=seen._source.outcome.steps.totals,
+        total_weights=seen._source.outcome.steps.total_weights,
     )
     contrasts = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, -1.0]])
     common = {
@@ -88,7 +88,7 @@ def covariances(seen):
 def screened(seen):
     outcome = seen._source.outcome
     fit = SimpleNamespace(
-        evidence=seen.evidence,
+        evidence=seen.diagnostics,
         clients=seen.clients,
         sandwich=np.eye(P) / 100.0,
         theta=outcome.theta,

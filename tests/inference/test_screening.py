@@ -21,11 +21,11 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 import adfl_stats as ad
+from adfl_stats.inference.client_diagnostics import gather_diagnostics
 from adfl_stats.inference.client_record import _statistics
-from adfl_stats.inference.evidence import gather_evidence
 from adfl_stats.inference.screening import _mirror_limit
-from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.families import resolve_family
+from adfl_stats.losses.point_sums import sums_at
 from adfl_stats.trust.client_model import ClientModel
 from adfl_stats.trust.null import Null
 from adfl_stats.trust.summaries import summarise
@@ -44,12 +44,12 @@ def residual_sum(X, y):
     return float(np.sum((y - X @ np.linalg.lstsq(X, y)[0]) ** 2))
 
 
-def evidence(X, y, client, weights, theta, family="gaussian", row_weights=None):
+def diagnostics(X, y, client, weights, theta, family="gaussian", row_weights=None):
     """What the second pass finds at theta, for total weights `weights` times the clients' sizes."""
     data = ad.ClientData.from_arrays(X, y, client, weights=row_weights)
-    family, totals = resolve_family(family), weights * data.totals
-    found = evaluate(data, family, theta, totals)
-    return gather_evidence(data, totals, found, smooth=True)
+    family, total_weights = resolve_family(family), weights * data.totals
+    found = sums_at(data, family, theta, total_weights)
+    return gather_diagnostics(data, total_weights, found, smooth=True)
 
 
 def statistics_at(X, y, client, weights, theta, noise=None, spread=None):
@@ -112,10 +112,10 @@ def test_statistic_with_any_weights_has_the_variance_of_its_score(differ):
 def test_what_a_client_decides_alone_is_not_tested():
     X, y, client = linear_rows([30, 30, 30], 3, 3)
     X[client != 1, 2] = 0.0
-    found = evidence(X, y, client, np.ones(3), np.linalg.lstsq(X, y)[0])
+    found = diagnostics(X, y, client, np.ones(3), np.linalg.lstsq(X, y)[0])
     assert_array_equal(statistics_at(X, y, client, np.ones(3), np.linalg.lstsq(X, y)[0])[1], [2, 2, 2])
-    assert np.isnan(found.shift[1]).all()
-    assert np.isfinite(found.shift[[0, 2]]).all()
+    assert np.isnan(found.deletion_shift[1]).all()
+    assert np.isfinite(found.deletion_shift[[0, 2]]).all()
 
 
 def test_mirror_statistic_and_its_mean():
@@ -124,7 +124,7 @@ def test_mirror_statistic_and_its_mean():
     X, client = np.repeat(X, 2, axis=0), np.repeat(client, 2)
     y = X @ [1.0, 0.0, -1.0] + np.random.default_rng(5).normal(size=len(X))
     theta = np.linalg.lstsq(X, y)[0]
-    found = evidence(X, y, client, np.ones(3), theta)
+    found = diagnostics(X, y, client, np.ones(3), theta)
     hat = np.eye(len(y)) - X @ np.linalg.pinv(X)
     for m in range(3):
         rows = np.flatnonzero(client == m)

@@ -95,7 +95,7 @@ BAD_ARRAYS = {
     "no network": (lambda a: {"W.data": None}, "it lacks a part of the network"),
     "no theta": (lambda a: {"theta": None}, "it lacks 'theta'"),
     "no sizes": (lambda a: {"sizes": None}, "it lacks 'sizes'"),
-    "no hessian": (lambda a: {"evaluation.hessian": None}, "it lacks 'hessian'"),
+    "no hessian": (lambda a: {"weighted_sums.hessian": None}, "it lacks 'hessian'"),
     "further arrays": (lambda a: {"more": np.ones(1) * 1j}, "'more' holds complex128"),
 }
 
@@ -111,7 +111,7 @@ BAD_WORDS = {
     "labels twice": ({"labels": list("abcdea")}, "its labels do not name each client once"),
     "no labels": ({"labels": []}, "its labels do not name"),
     "few labels": ({"labels": list("abc")}, "has shape"),
-    "format": ({"format": 5}, "it has format 5, this version reads format 6"),
+    "format": ({"format": 6}, "it has format 6, this version reads format 7"),
     "no format": ({"format": ...}, "it has no words"),
     "no method": ({"method": ...}, "it lacks 'method'"),
     "family": ({"family": {"name": "cauchy"}}, "on reading it"),

@@ -9,13 +9,13 @@ import pytest
 import statsmodels.api as sm
 
 import adfl_stats as ad
-from adfl_stats.engine.equations import weighted_solution, weighted_solutions
+from adfl_stats.engine.equations import stacked_solutions, weighted_solution
 from adfl_stats.engine.problem import Problem
 from adfl_stats.errors import ConditionWarning, ConvergenceWarning, SelectionWarning
-from adfl_stats.losses.client_sums import linear_predictors
-from adfl_stats.losses.evaluation import majority_misfits
+from adfl_stats.losses.client_sums import predictors_at
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.point_sums import majority_misfits
 from adfl_stats.methods import adaptive
 from adfl_stats.methods.tuning import GRID, lambda_path
 from adfl_stats.trust.weights import disputed
@@ -55,11 +55,11 @@ def test_solutions_are_weighted_pooled_fits(family):
     sim = ad.simulate.glm_design(family, M=8, n=(20, 60), p=4, seed=5)
     problem = problem_of(sim, family)
     rng = np.random.default_rng(1)
-    totals = rng.uniform(0.0, 1.0, (8, 3))
-    found = weighted_solutions(problem, totals, np.zeros((3, 4))).theta
+    total_weights = rng.uniform(0.0, 1.0, (8, 3))
+    found = stacked_solutions(problem, total_weights, np.zeros((3, 4))).theta
     glm = {"gaussian": sm.families.Gaussian, "binomial": sm.families.Binomial, "poisson": sm.families.Poisson}[family]
     for r in range(3):
-        rows = np.repeat(totals[:, r] / problem.glm.data.sizes, problem.glm.data.sizes)
+        rows = np.repeat(total_weights[:, r] / problem.glm.data.sizes, problem.glm.data.sizes)
         known = sm.GLM(problem.glm.data.y, problem.glm.data.X, glm(), freq_weights=rows).fit(tol=1e-14, maxiter=100)
         np.testing.assert_allclose(found[r], known.params, rtol=1e-7, atol=1e-9)
 
@@ -81,8 +81,8 @@ def test_curvatures_of_another_problem_do_not_change_the_solution(family):
     problem = Problem(GLM(data, Family(family)), ad.networks.complete(8))
     first, second = np.repeat([[1.0, 0.0], [0.0, 1.0]], 4, axis=0).T
     known = weighted_solution(problem, second, np.zeros(4))
-    other = weighted_solutions(problem, first[:, None], np.zeros((1, 4)))
-    found = weighted_solutions(problem, second[:, None], other.theta, like=other)
+    other = stacked_solutions(problem, first[:, None], np.zeros((1, 4)))
+    found = stacked_solutions(problem, second[:, None], other.theta, like=other)
     np.testing.assert_allclose(found.theta[0], known, rtol=1e-7, atol=1e-10)
 
 
@@ -92,9 +92,9 @@ def test_coefficients_that_were_not_identified_before_are_found(family):
     # The second column is a dummy that the first half of the clients does not have.
     X = np.column_stack([sim.X[:, 0], (sim.client >= 4) * (np.arange(len(sim.y)) % 2)])
     problem = Problem(GLM(ad.ClientData.from_arrays(X, sim.y, sim.client), Family(family)), ad.networks.complete(8))
-    before = weighted_solutions(problem, (np.arange(8) < 4)[:, None] * 1.0, np.zeros((1, 2)))
+    before = stacked_solutions(problem, (np.arange(8) < 4)[:, None] * 1.0, np.zeros((1, 2)))
     assert (before.ranks.tolist(), before.theta[0, 1]) == ([1], 0.0)
-    found = weighted_solutions(problem, np.ones((8, 1)), before.theta, like=before)
+    found = stacked_solutions(problem, np.ones((8, 1)), before.theta, like=before)
     np.testing.assert_allclose(found.theta[0], weighted_solution(problem, np.ones(8), np.zeros(2)), rtol=1e-9)
 
 
@@ -105,7 +105,7 @@ def test_a_run_from_far_away_spoils_no_other(family, far):
     problem = problem_of(sim, family)
     start = np.zeros((5, 4))
     start[2] = far
-    found = weighted_solutions(problem, np.ones((8, 5)), start)
+    found = stacked_solutions(problem, np.ones((8, 5)), start)
     known = weighted_solution(problem, np.ones(8), np.zeros(4))
     np.testing.assert_allclose(found.theta, np.tile(known, (5, 1)), rtol=1e-7, atol=1e-9)
 
@@ -309,8 +309,8 @@ def test_linear_predictors_of_several_estimates(family):
     y = rng.integers(3, size=30).astype(float)
     data = ad.ClientData.from_arrays(rng.normal(size=(30, 3)), y, np.repeat([0, 1], 15), offset=rng.normal(size=30))
     thetas, rows = rng.normal(size=(4, 3 * family.outputs)), np.array([2, 7, 11])
-    for found, theta in zip(linear_predictors(data, family, thetas, rows), thetas, strict=True):
-        known = data.X[rows] @ theta.reshape(family.outputs, 3).T + data.shift[rows, None]
+    for found, theta in zip(predictors_at(data, family, thetas, rows), thetas, strict=True):
+        known = data.X[rows] @ theta.reshape(family.outputs, 3).T + data.linear_offset[rows, None]
         np.testing.assert_allclose(found, known if family.outputs > 1 else known[:, 0], rtol=1e-12)
 
 

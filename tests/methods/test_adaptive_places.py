@@ -59,12 +59,12 @@ def weighted(problem):
     steps = problem.steps(model.weights, balance=True)
     metric, curvatures = problem.coordinates(model.theta, steps.weights)
     step = safe_step(steps.factors, curvatures, problem.transport)
-    run = Run(np.outer(steps.totals, model.theta), step)
+    run = Run(np.outer(steps.total_weights, model.theta), step)
     run.record(0.0, problem.transport)
     said = _warn_of_selection(problem, model, model.weights, "none")
     common = [model.theta, metric, step, apart, run.trace[0]["consensus"], problem.consensus(run.theta)]
     common += [[taken], sorted(said)]
-    return common, [model.weights, steps.totals, curvatures]
+    return common, [model.weights, steps.total_weights, curvatures]
 
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])

@@ -7,7 +7,7 @@ import pytest
 import statsmodels.api as sm
 from scipy import stats
 
-from adfl_stats.simulate.field_designs import CELLS, NOISES, Cell, client_covariance, draw, target
+from adfl_stats.simulate.field_designs import CELLS, NOISES, FieldCell, client_covariance, draw, target
 
 
 def errors(cell, seed=1):
@@ -29,13 +29,13 @@ LAWS = {
 def test_noise_has_its_law_with_mean_zero_and_variance_one(noise):
     law = LAWS[noise]
     assert (law.mean(), law.std()) == pytest.approx((0.0, 1.0), abs=1e-12)
-    _, error = errors(Cell("", n=200, noise=noise))
+    _, error = errors(FieldCell("", n=200, noise=noise))
     # The critical value of 20000 draws at a level of 1e-4 is .016.
     assert stats.kstest(error, law.cdf).statistic < 0.016
 
 
 def test_noise_depends_on_a_covariate():
-    found, error = errors(Cell("", n=1000, noise="hetero"))
+    found, error = errors(FieldCell("", n=1000, noise="hetero"))
     for low in (-1.0, 0.0, 1.0):
         inside = (found.X[:, 1] > low - 0.1) & (found.X[:, 1] < low + 0.1)
         # 2 sd^2 / rows is the variance of a variance; five of its roots, of at least 4000 rows.
@@ -44,7 +44,7 @@ def test_noise_depends_on_a_covariate():
 
 
 def test_noise_depends_on_the_client():
-    _, error = errors(Cell("", M=2000, n=50, noise="client"))
+    _, error = errors(FieldCell("", M=2000, n=50, noise="client"))
     deviation = np.log(error.reshape(2000, 50).std(axis=1, ddof=1))
     # The log of a standard deviation from n rows has itself variance 1 / (2 n - 2).
     assert deviation.var() == pytest.approx(0.25 + 1 / 98, rel=5 * np.sqrt(2 / 2000))
@@ -52,7 +52,7 @@ def test_noise_depends_on_the_client():
 
 
 def test_noise_of_gross_errors():
-    _, error = errors(Cell("", n=1000, noise="gross"))
+    _, error = errors(FieldCell("", n=1000, noise="gross"))
     gross = np.abs(error) > 10.0
     assert gross.mean() == pytest.approx(0.01, abs=5 * np.sqrt(0.01 / 1e5))
     assert np.abs(error[gross]).mean() == pytest.approx(20.0, abs=0.2)
@@ -61,7 +61,7 @@ def test_noise_of_gross_errors():
 
 
 def test_noise_is_autocorrelated_within_clients_only():
-    _, error = errors(Cell("", M=2000, n=50, noise="ar"))
+    _, error = errors(FieldCell("", M=2000, n=50, noise="ar"))
     rows = error.reshape(2000, 50)
     assert rows.var(axis=0) == pytest.approx(np.ones(50), abs=6 * np.sqrt(2 / 2000))
     assert np.corrcoef(rows[:, 20], rows[:, 21])[0, 1] == pytest.approx(0.5, abs=0.1)
@@ -72,7 +72,7 @@ def test_noise_is_autocorrelated_within_clients_only():
 @pytest.mark.parametrize(("spread", "correlation"), [("diagonal", 0.0), ("intercept", None), ("correlated", 0.5)])
 def test_parameters_spread_in_standard_errors(spread, correlation):
     """The clients' least squares estimates have the covariance (I + tau^2 R) / n, up to P / n."""
-    cell = Cell("", M=2000, n=200, tau=2.0, spread=spread)
+    cell = FieldCell("", M=2000, n=200, tau=2.0, spread=spread)
     found = draw(cell, 3)
     X, y = found.X.reshape(2000, 200, 5), found.y.reshape(2000, 200)
     own = np.linalg.solve(X.transpose(0, 2, 1) @ X, X.transpose(0, 2, 1) @ y[..., None])[..., 0]
@@ -88,7 +88,7 @@ def test_parameters_spread_in_standard_errors(spread, correlation):
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])
 def test_shift_has_its_length_in_standard_errors_of_a_client(family):
-    cell = Cell("", family, M=40, n=5000, corruption="shift", share=0.4, shift=20.0)
+    cell = FieldCell("", family, M=40, n=5000, corruption="shift", share=0.4, shift=20.0)
     found = draw(cell, 1)
     bad = found.abnormal[found.client]
     kind = {"gaussian": sm.families.Gaussian, "binomial": sm.families.Binomial, "poisson": sm.families.Poisson}[family]
@@ -138,7 +138,7 @@ def test_sizes_are_log_uniform():
 
 
 def test_covariates_differ_between_clients_if_asked_for():
-    rows = draw(Cell("", M=400, n=200, covariates="heterogeneous"), 1).X[:, 1:].reshape(400, 200, 4)
+    rows = draw(FieldCell("", M=400, n=200, covariates="heterogeneous"), 1).X[:, 1:].reshape(400, 200, 4)
     assert rows.mean(axis=1).var(axis=0) == pytest.approx(np.full(4, 0.25 + 1 / 200), rel=5 * np.sqrt(2 / 400))
     assert rows.var(axis=1).mean(axis=0) == pytest.approx(np.ones(4), rel=0.02)
 
@@ -206,7 +206,7 @@ def test_minority_has_one_other_parameter():
 )
 def test_impossible_cells_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        Cell("", **options)
+        FieldCell("", **options)
 
 
 def test_unknown_names_are_refused():

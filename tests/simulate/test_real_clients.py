@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import adfl_stats as ad
-from adfl_stats.simulate.field_designs import CELLS, Cell
+from adfl_stats.simulate.field_designs import CELLS, FieldCell
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 REPLICATES = 6
@@ -119,7 +119,7 @@ def test_workers_do_not_change_the_numbers(tmp_path):
 
 
 def test_rivals_against_what_they_should_be(script):
-    clean, bent = Cell("clean", M=20, n=50), Cell("bent", M=20, n=50, corruption="flip", share=0.2)
+    clean, bent = FieldCell("clean", M=20, n=50), FieldCell("bent", M=20, n=50, corruption="flip", share=0.2)
     draws = script.run([clean, bent], 3, rivals=True)
     parts = dict(list(draws.groupby("cell")))
     # Where nobody is abnormal the oracle is the pooled estimate; flipped clients are the first that Cochran's Q drops.

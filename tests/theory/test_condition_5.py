@@ -41,11 +41,11 @@ def answers(net, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("estimate", "wanted"),
     [
-        (eigenvalues.Estimate(0.3), "holds"),
-        (eigenvalues.Estimate(0.3, "it did not settle"), "unknown"),
-        (eigenvalues.Estimate(1.5), "fails"),
-        (eigenvalues.Estimate(1.5, "it did not settle"), "fails"),
-        (eigenvalues.Estimate(1.0 - 1e-14, "it did not settle"), "fails"),
+        (eigenvalues.ExtremeEigenvalue(0.3), "holds"),
+        (eigenvalues.ExtremeEigenvalue(0.3, "it did not settle"), "unknown"),
+        (eigenvalues.ExtremeEigenvalue(1.5), "fails"),
+        (eigenvalues.ExtremeEigenvalue(1.5, "it did not settle"), "fails"),
+        (eigenvalues.ExtremeEigenvalue(1.0 - 1e-14, "it did not settle"), "fails"),
     ],
 )
 def test_all_reports_give_the_same_answer(monkeypatch, tmp_path, capsys, estimate, wanted):
@@ -75,7 +75,7 @@ def test_where_the_iteration_itself_gives_up(monkeypatch, tmp_path, capsys):
 
 def test_the_graph_decides_for_doubly_stochastic_weights(monkeypatch):
     """Also where the norm is not resolved: the even ring fails, the circle of in-degree 2 holds."""
-    trouble = eigenvalues.Estimate(0.9, "it did not settle")
+    trouble = eigenvalues.ExtremeEigenvalue(0.9, "it did not settle")
     monkeypatch.setattr(spectrum, "mixing_norm", lambda *_, **__: trouble)
     ring = ad.Network.from_adjacency(np.roll(np.eye(6), 1, axis=1) + np.roll(np.eye(6), -1, axis=1))
     assert condition_5(ring).status == "fails"
@@ -84,7 +84,9 @@ def test_the_graph_decides_for_doubly_stochastic_weights(monkeypatch):
 
 def test_advice_on_a_repair_that_is_not_resolved(monkeypatch):
     """A repair whose rho is a lower bound is not said to satisfy the condition."""
-    monkeypatch.setattr(spectrum, "mixing_norm", lambda *_, **__: eigenvalues.Estimate(0.5, "it did not settle"))
+    monkeypatch.setattr(
+        spectrum, "mixing_norm", lambda *_, **__: eigenvalues.ExtremeEigenvalue(0.5, "it did not settle")
+    )
     advice = " ".join(ad.check_network(ad.networks.central_client(8)).advice)
     assert "not resolved" in advice
     assert "Condition 5 holds then." not in advice

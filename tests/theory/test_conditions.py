@@ -11,8 +11,8 @@ from small_fits import STEP, linear_fit
 import adfl_stats as ad
 from adfl_stats.data import client_data as data_module
 from adfl_stats.inference.at_estimate import AtEstimate
-from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.point_sums import sums_at
 from adfl_stats.losses.regularity import regularity
 from adfl_stats.theory.flat import score_tests
 
@@ -65,7 +65,7 @@ def test_curvature_noise_and_tails_row_by_row(name, weighted, monkeypatch):
     data = ad.ClientData.from_arrays(X, y.astype(float), np.repeat([0, 1, 2], sizes), weights=w if weighted else None)
     family = Family(name, par=1.0 if name == "negativebinomial" else 0.0, outputs=q)
     theta = rng.normal(size=2 * q) / 2
-    clients = evaluate(data, family, theta, np.ones(3)).clients
+    clients = sums_at(data, family, theta, np.ones(3)).clients
     found = regularity(data, family, theta, clients)
     slope, curve, most = ROWS[name]
     for m in range(3):
@@ -93,7 +93,7 @@ def test_curvature_noise_and_tails_row_by_row(name, weighted, monkeypatch):
 
 def test_moments_that_overflow_are_infinite(sim):
     data = ad.ClientData.from_arrays(sim.X * 1e25, sim.y, sim.client)
-    clients = evaluate(data, Family("gaussian"), np.zeros(4), np.ones(16)).clients
+    clients = sums_at(data, Family("gaussian"), np.zeros(4), np.ones(16)).clients
     found = regularity(data, Family("gaussian"), np.zeros(4), clients)
     assert np.isinf(found.lipschitz_moment).all()
 

@@ -79,7 +79,7 @@ class Dense:
 def iteration_of(model, step, omega=None, balance=False, metric=None):
     problem = model._problem(model.network)
     steps = problem.steps(np.ones(problem.M) if omega is None else omega, balance=balance)
-    point = weighted_solution(problem, steps.totals, problem.objective.start().mean(axis=0))
+    point = weighted_solution(problem, steps.total_weights, problem.objective.start().mean(axis=0))
     return Linearised(problem, steps, point, step, metric)
 
 

@@ -7,8 +7,8 @@ import pytest
 from by_hand import Raw
 
 import adfl_stats as ad
-from adfl_stats.losses.evaluation import evaluate
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.point_sums import sums_at
 from adfl_stats.losses.regularity import regularity
 from adfl_stats.theory import Constants
 
@@ -179,7 +179,7 @@ def test_sums_over_all_rows_come_in_parts():
     w = np.random.default_rng(1).uniform(0.5, 2.0, len(sim.y))
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client, weights=w)
     theta, family, parts = np.array([0.5, -0.2, 0.1]), Family("gaussian"), [slice(0, 5), slice(5, M)]
-    clients = evaluate(data, family, theta, np.ones(M)).clients
+    clients = sums_at(data, family, theta, np.ones(M)).clients
     whole = regularity(data, family, theta, clients)
     split = regularity(data, family, theta, clients, None, lambda part: sum(part(at) for at in parts), parts)
     for name in ("hessian", "meat", "shares"):

@@ -9,7 +9,7 @@ from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
-from adfl_stats.simulate.field_designs import Cell, draw
+from adfl_stats.simulate.field_designs import FieldCell, draw
 from adfl_stats.trust import fit_client_model, model_at
 
 
@@ -18,7 +18,7 @@ def fitted(cell, seed, heterogeneity="auto"):
     sim = draw(cell, seed)
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
     problem = Problem(GLM(data, Family(cell.family)), ad.networks.complete(cell.M))
-    pooled = weighted_solution(problem, problem.sizes, np.zeros(cell.P))
+    pooled = weighted_solution(problem, problem.relative_sizes, np.zeros(cell.P))
     return fit_client_model(problem, pooled, heterogeneity), sim
 
 
@@ -30,7 +30,7 @@ def test_nobody_bad(tau):
     """600 normal clients: all keep their weight, whether or not they differ."""
     kinds = []
     for seed in range(SETS):
-        model, _ = fitted(Cell("clean", tau=tau), seed)
+        model, _ = fitted(FieldCell("clean", tau=tau), seed)
         assert model.weights.min() > 0.1
         kinds.append(model.spread_kind)
         assert model.differ == (model.spread.any())
@@ -46,7 +46,7 @@ def test_spread_is_that_of_the_truth(tau):
     """Mean over the data sets of T / (tau se)^2, which is the identity."""
     ratios = []
     for seed in range(SETS):
-        model, _ = fitted(Cell("clean", tau=tau), seed)
+        model, _ = fitted(FieldCell("clean", tau=tau), seed)
         ratios.append(model.spread / np.outer(model.units, model.units) / tau**2)
     mean = np.mean(ratios, axis=0)
     # A variance from 100 clients with sampling variance 1 has relative error (1 + 1 / tau^2) sqrt(2 / 100); the mean
@@ -58,12 +58,12 @@ def test_spread_is_that_of_the_truth(tau):
 @pytest.mark.parametrize(
     "cell",
     [
-        Cell("flip", tau=0.0, corruption="flip", share=0.2),
-        Cell("flip", tau=1.0, corruption="flip", share=0.2),
-        Cell("flip", "binomial", tau=1.0, corruption="flip", share=0.2),
-        Cell("permute", "poisson", corruption="permute", share=0.2, slope=0.5),
-        Cell("shift", corruption="shift", shift=5.0, share=0.2),
-        Cell("shift", tau=1.0, corruption="shift", shift=10.0, share=0.2),
+        FieldCell("flip", tau=0.0, corruption="flip", share=0.2),
+        FieldCell("flip", tau=1.0, corruption="flip", share=0.2),
+        FieldCell("flip", "binomial", tau=1.0, corruption="flip", share=0.2),
+        FieldCell("permute", "poisson", corruption="permute", share=0.2, slope=0.5),
+        FieldCell("shift", corruption="shift", shift=5.0, share=0.2),
+        FieldCell("shift", tau=1.0, corruption="shift", shift=10.0, share=0.2),
     ],
     ids=lambda cell: f"{cell.name} {cell.family} {cell.tau:g}",
 )
@@ -83,8 +83,8 @@ def test_abnormal_clients_are_found(cell):
 def test_correlated_effects_are_no_minority():
     """Correlations of .5 between the effects: one direction has most of the spread, and nobody is off."""
     for seed in range(SETS):
-        model, _ = fitted(Cell("correlated", tau=2.0, spread="correlated"), seed)
-        assert model.shift is None or "coherent" not in model.components
+        model, _ = fitted(FieldCell("correlated", tau=2.0, spread="correlated"), seed)
+        assert model.minority_shift is None or "coherent" not in model.components
         assert model.weights.min() > 0.1
         assert model.differ
         unit = np.sqrt(np.diag(model.spread))
@@ -115,7 +115,7 @@ def test_effects_with_heavy_tails_set_nobody_aside(scale):
 
 
 def test_spread_of_the_intercept_alone():
-    model, _ = fitted(Cell("intercept", tau=2.0, spread="intercept"), 1)
+    model, _ = fitted(FieldCell("intercept", tau=2.0, spread="intercept"), 1)
     T = np.diag(model.spread) / model.units**2
     assert T[0] == pytest.approx(4.0, abs=4 * 5 * np.sqrt(2 / 100))
     assert T[1:].max() < 0.5
@@ -123,7 +123,7 @@ def test_spread_of_the_intercept_alone():
 
 @pytest.mark.parametrize("heterogeneity", ["none", "estimate"])
 def test_spread_on_demand(heterogeneity):
-    differ = [fitted(Cell("clean", tau=tau), 2, heterogeneity)[0] for tau in (0.0, 2.0)]
+    differ = [fitted(FieldCell("clean", tau=tau), 2, heterogeneity)[0] for tau in (0.0, 2.0)]
     assert [model.differ for model in differ] == [heterogeneity == "estimate"] * 2
     if heterogeneity == "none":
         assert not differ[1].spread.any()
@@ -134,7 +134,7 @@ def test_spread_on_demand(heterogeneity):
 
 
 def test_best_candidate_first():
-    model, _ = fitted(Cell("clean", tau=1.0), 3)
+    model, _ = fitted(FieldCell("clean", tau=1.0), 3)
     criteria = [one[2] for one in model.candidates]
     assert criteria == sorted(criteria)
     assert model.candidates[0][:2] == (model.spread_kind, model.components)
@@ -145,14 +145,14 @@ def test_best_candidate_first():
 @pytest.mark.parametrize("M", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("heterogeneity", ["auto", "none", "estimate"])
 def test_few_clients(M, family, heterogeneity):
-    model, _ = fitted(Cell("few", family, M=M, n=100), 1, heterogeneity)
+    model, _ = fitted(FieldCell("few", family, M=M, n=100), 1, heterogeneity)
     assert model.weights.shape == (M,)
     assert (model.weights > 0.1).all()
     assert model.spread_kind == "none" or M >= 4
 
 
 def test_weights_do_not_depend_on_order_or_units():
-    cell = Cell("flip", tau=1.0, corruption="flip", share=0.2, M=40)
+    cell = FieldCell("flip", tau=1.0, corruption="flip", share=0.2, M=40)
     sim = draw(cell, 4)
     order = np.argsort(-sim.client, kind="stable")
     unit = np.array([1.0, 1e6, 1e-5, 1.0, 30.0])
@@ -172,7 +172,7 @@ def test_weights_do_not_depend_on_order_or_units():
 
 def test_spread_among_given_clients():
     """At the estimate of a method with weights of its own: the flipped clients are seen, and the others do differ."""
-    cell = Cell("flip", tau=2.0, corruption="flip", share=0.2)
+    cell = FieldCell("flip", tau=2.0, corruption="flip", share=0.2)
     sim = draw(cell, 5)
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
     problem = Problem(GLM(data, Family("gaussian")), ad.networks.complete(100))

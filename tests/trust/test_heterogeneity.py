@@ -10,7 +10,7 @@ from statsmodels.stats.meta_analysis import combine_effects
 
 import adfl_stats as ad
 from adfl_stats.inference.heterogeneity import paule_mandel, q_profile
-from adfl_stats.simulate.field_designs import Cell, draw
+from adfl_stats.simulate.field_designs import FieldCell, draw
 
 
 def fitted(cell, seed, **options):
@@ -22,7 +22,7 @@ def fitted(cell, seed, **options):
 
 @pytest.fixture(scope="module")
 def res():
-    return fitted(Cell("differ", tau=1.0, M=40, n=60, p=2), 1)
+    return fitted(FieldCell("differ", tau=1.0, M=40, n=60, p=2), 1)
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.5, 3.0])
@@ -68,7 +68,7 @@ def test_table_is_a_meta_analysis_of_the_clients(res):
 
 def test_deviations_are_regressions_of_their_own():
     """One scoring step is exact in the Gaussian model; standard errors have the moderated noise level."""
-    cell = Cell("differ", tau=1.0, M=20, n=60, p=2)
+    cell = FieldCell("differ", tau=1.0, M=20, n=60, p=2)
     sim, found = draw(cell, 3), fitted(cell, 3)
     effects = found.client_effects()["deviation"].to_numpy().reshape(20, 3)
     for m in range(20):
@@ -151,19 +151,19 @@ def test_words_and_pictures(res):
 def test_inference_follows_the_clients(res):
     assert (res.cov_type, res.use_t) == ("CR2", True)
     assert_allclose(res.bse, res.standard_errors("CR2"))
-    same = fitted(Cell("same", M=40, n=60, p=2), 1)
+    same = fitted(FieldCell("same", M=40, n=60, p=2), 1)
     assert (same.cov_type, same.use_t) == ("sandwich", False)
     assert not same.client_effects()[["effect", "effect_se"]].to_numpy().any()
     with pytest.raises(ValueError, match="method='mirror' takes clients that share one parameter; here they differ"):
         ad.screen(res, method="mirror")
     with pytest.raises(ValueError, match="heterogeneity is 'some'; choose one of 'auto', 'none', 'estimate'"):
-        fitted(Cell("same", M=40, n=60, p=2), 1, heterogeneity="some")
+        fitted(FieldCell("same", M=40, n=60, p=2), 1, heterogeneity="some")
 
 
 def test_fewer_than_two_clients():
-    found = fitted(Cell("few", M=2, n=60, p=2), 1, heterogeneity="none")
+    found = fitted(FieldCell("few", M=2, n=60, p=2), 1, heterogeneity="none")
     assert found.heterogeneity().n_clients == 2
-    sim = draw(Cell("one", M=1, n=60, p=2), 1)
+    sim = draw(FieldCell("one", M=1, n=60, p=2), 1)
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
     alone = ad.DecentralizedGLM(data, ad.networks.complete(1)).fit(solver="limit").heterogeneity()
     assert alone.to_frame().isna().all(axis=None)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import adfl_stats as ad
-from adfl_stats.simulate.field_designs import Cell, draw
+from adfl_stats.simulate.field_designs import FieldCell, draw
 from adfl_stats.trust.null import _prior
 
 
@@ -41,13 +41,13 @@ def test_equal_noise_levels_are_pooled():
 
 
 CELLS = {
-    "normal": Cell("normal", M=40, n=40),
-    "lognormal": Cell("lognormal", M=40, n=30, noise="lognormal"),
-    "exponential": Cell("exponential", M=40, n=40, noise="exponential"),
-    "rare": Cell("rare", "binomial", M=40, n=300, rare=True),
-    "client": Cell("client", M=40, n=40, noise="client"),
-    "hetero": Cell("hetero", M=40, n=60, noise="hetero"),
-    "counts": Cell("counts", "poisson", M=40, n=60, counts="nb"),
+    "normal": FieldCell("normal", M=40, n=40),
+    "lognormal": FieldCell("lognormal", M=40, n=30, noise="lognormal"),
+    "exponential": FieldCell("exponential", M=40, n=40, noise="exponential"),
+    "rare": FieldCell("rare", "binomial", M=40, n=300, rare=True),
+    "client": FieldCell("client", M=40, n=40, noise="client"),
+    "hetero": FieldCell("hetero", M=40, n=60, noise="hetero"),
+    "counts": FieldCell("counts", "poisson", M=40, n=60, counts="nb"),
 }
 SETS = 25
 

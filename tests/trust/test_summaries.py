@@ -38,7 +38,7 @@ def sums(data, name, theta, m):
     scores, informations, squares = [], [], []
     for i in range(data.offsets[m], data.offsets[m + 1]):
         x, w = data.X[i], 1.0 if data.row_weights is None else data.row_weights[i]
-        eta = theta.reshape(-1, len(x)) @ x + (0.0 if data.shift is None else data.shift[i])
+        eta = theta.reshape(-1, len(x)) @ x + (0.0 if data.linear_offset is None else data.linear_offset[i])
         score, information, square = row(name, eta, data.y[i])
         scores.append(w * np.kron(score, x))
         informations.append(w * np.kron(information, np.outer(x, x)))

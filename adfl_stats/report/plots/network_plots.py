@@ -223,20 +223,20 @@ def _draw_influence(ax: Axes, net: Network, place: Array) -> Ints:
 
     M = net.n_clients
     share = net.influence.to_numpy() * M
-    heard = share > 0
+    influential = share > 0
     size = _size(M)
     even = np.ptp(share) < 1e-8
     colours: dict[str, Any] = {"color": TRUSTED}
     if not even:
         # Half and twice the mean at least, so that small differences look small.
-        scale = TwoSlopeNorm(1.0, vmin=min(0.5, float(share[heard].min())), vmax=max(2.0, float(share.max())))
-        colours = {"c": share[heard], "cmap": "viridis", "norm": scale}
+        scale = TwoSlopeNorm(1.0, vmin=min(0.5, float(share[influential].min())), vmax=max(2.0, float(share.max())))
+        colours = {"c": share[influential], "cmap": "viridis", "norm": scale}
     x, y = place[:, 0], place[:, 1]
-    drawn = ax.scatter(x[heard], y[heard], s=size, edgecolors="white", linewidths=0.7, zorder=3, **colours)
-    if not heard.all():
+    drawn = ax.scatter(x[influential], y[influential], s=size, edgecolors="white", linewidths=0.7, zorder=3, **colours)
+    if not influential.all():
         ax.scatter(
-            x[~heard], y[~heard], s=size, facecolors="white", edgecolors=DOUBTED, linewidths=1.3, zorder=3,
-            label=f"influence 0 ({int((~heard).sum())})",
+            x[~influential], y[~influential], s=size, facecolors="white", edgecolors=DOUBTED, linewidths=1.3, zorder=3,
+            label=f"influence 0 ({int((~influential).sum())})",
         )  # fmt: skip
         # Below the drawing: inside, a client may stand anywhere.
         ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), fontsize="small")
@@ -245,4 +245,4 @@ def _draw_influence(ax: Axes, net: Network, place: Array) -> Ints:
     else:
         bar = ax.figure.colorbar(drawn, ax=ax, shrink=0.7, pad=0.02, label="influence / mean")
         bar.outline.set_visible(False)
-    return np.flatnonzero(~heard)
+    return np.flatnonzero(~influential)

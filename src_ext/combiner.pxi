@@ -1,6 +1,6 @@
 # The network as the kernel sees it: who hears whom, with which weights, combined by which rule.
 
-cdef class Mixing:
+cdef class Combiner:
     """How a client combines what it hears: the weighted mean, or another rule of ``rules.py``.
 
     Row m combines the rows ``indices[indptr[m]:indptr[m + 1]]`` of theta; for every rule but the mean
@@ -43,7 +43,7 @@ cdef class Mixing:
 
     cdef int check_senders(self, Py_ssize_t rows) except -1:
         if self.n_senders > rows:
-            raise IndexError(f"indices of the mixing go up to {self.n_senders - 1}; theta has {rows} rows")
+            raise IndexError(f"indices of the combiner go up to {self.n_senders - 1}; theta has {rows} rows")
         return 0
 
     def __dealloc__(self):

@@ -10,7 +10,7 @@ whose variance, per unit of dispersion and for given weights, is J_m - J_m C_m J
 
     C_m = 2 a_m H^-1 - H^-1 (sum_k a_k^2 J_k) H^-1,
 
-so that the statistic has mean - tr(J_m C_m). The shift is how the estimate would move without the client.
+so that the statistic has mean - tr(J_m C_m). The deletion shift is how the estimate would move without the client.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from adfl_stats.data.batches import client_chunks
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.losses.client_sums import ClientMoments
-from adfl_stats.losses.evaluation import PointSums
+from adfl_stats.losses.point_sums import PointSums
 
-__all__ = ["Evidence", "gather_evidence"]
+__all__ = ["ClientDiagnostics", "gather_diagnostics"]
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class ClientDiagnostics:
     """One entry a client; quadratic forms are per unit of dispersion, infinite for clients that are set aside.
 
     Attributes
@@ -39,19 +39,19 @@ class Evidence:
     mirror, mirror_mean : ndarray (M,)
         4 s_1' J_m^+ s_2 for the scores of two halves of the client's rows (every other row), and its mean
         under the model per unit of dispersion.
-    shift : ndarray (M, P)
+    deletion_shift : ndarray (M, P)
         How the estimate would move without the client: one Newton step, exact in the Gaussian model; NaN
         where the estimate solves no equation, or cannot do without the client.
     """
 
     mirror: Array
     mirror_mean: Array
-    shift: Array
+    deletion_shift: Array
 
 
-def gather_evidence(
+def gather_diagnostics(
     data: ClientData, weights: Array, point: PointSums, *, smooth: bool, members: Members = EVERYBODY
-) -> Evidence:
+) -> ClientDiagnostics:
     """Compute mirror statistics and deletion shifts of all clients at the estimate.
 
     Parameters
@@ -61,14 +61,14 @@ def gather_evidence(
     weights : ndarray (M,)
         The clients' total weights v_m.
     point : PointSums
-        What `evaluate` found at the estimate.
+        What `sums_at` found at the estimate.
     smooth : bool
         Whether the estimate solves the weighted estimating equation. If not (medians do not) it is taken as
         given, C_m = 0.
     members : Members
         The clients; the rows of what is returned are ours.
     """
-    (M, P), seen = point.halves.shape, point.evaluation
+    (M, P), seen = point.halves.shape, point.weighted_sums
     everybody = members.count(np.ones(M, dtype=bool))
     alone = weights / (everybody * data.totals)
     bread, error, rest = np.zeros((P, P)), np.zeros((P, P)), np.zeros(P)
@@ -77,7 +77,7 @@ def gather_evidence(
         error = bread @ seen.model_meat @ bread
         slope = members.total(lambda at: weights[at] @ seen.gradients[at])
         rest = inverse(seen.hessian) @ slope / everybody
-    mirror, mirror_mean, shift = np.empty(M), np.empty(M), np.full((M, P), np.nan)
+    mirror, mirror_mean, deletion_shift = np.empty(M), np.empty(M), np.full((M, P), np.nan)
     for at in client_chunks(M, P):
         J = data.totals[at, None, None] * point.clients.information[at]
         roots, _ = roots_of_inverses(J)
@@ -87,10 +87,10 @@ def gather_evidence(
         mirror_mean[at] = -np.einsum("mij,mji->m", J, C @ J @ roots @ roots.transpose(0, 2, 1))
         if smooth:
             some = point.clients.of(at)
-            shift[at] = _without(seen.hessian, alone[at] * data.totals[at], some, rest)
+            deletion_shift[at] = _without(seen.hessian, alone[at] * data.totals[at], some, rest)
     # A client whose numbers overflow is flagged.
     mirror[~data.counted] = np.inf
-    return Evidence(mirror, mirror_mean, shift)
+    return ClientDiagnostics(mirror, mirror_mean, deletion_shift)
 
 
 def _without(H: Array, share: Array, clients: ClientMoments, rest: Array) -> Array:

@@ -7,9 +7,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 import adfl_stats as ad
 from adfl_stats._algebra import roots_of_inverses, stacked_cholesky
 from adfl_stats.data import client_data as data_module
-from adfl_stats.inference.evidence import gather_evidence
-from adfl_stats.losses.evaluation import evaluate
+from adfl_stats.inference.client_diagnostics import gather_diagnostics
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.point_sums import sums_at
 
 SIZES = np.array([9, 2, 30, 9, 3, 40, 13, 9, 1, 25])
 
@@ -34,13 +34,13 @@ def one_row(name, eta, y):
 
 
 def by_hand(data, family, theta, weights, smooth):
-    """Return what `gather_evidence` should: loops over clients and rows, and pseudo-inverses."""
+    """Return what `gather_diagnostics` should: loops over clients and rows, and pseudo-inverses."""
     M, P, q = data.n_clients, len(theta), family.outputs
     scores, infos, hessians = ([[] for _ in range(M)] for _ in range(3))
     for m in range(M):
         for i in range(data.offsets[m], data.offsets[m + 1]):
             x, w = data.X[i], 1.0 if data.row_weights is None else data.row_weights[i]
-            eta = theta.reshape(q, -1) @ x + (0.0 if data.shift is None else data.shift[i])
+            eta = theta.reshape(q, -1) @ x + (0.0 if data.linear_offset is None else data.linear_offset[i])
             residual, expected, observed = one_row(family.name, eta, data.y[i])
             scores[m].append(w * np.kron(residual, x))
             infos[m].append(w * np.kron(expected, np.outer(x, x)))
@@ -60,7 +60,9 @@ def by_hand(data, family, theta, weights, smooth):
             {
                 "mirror": 4 * one @ pseudo @ two,
                 "mirror_mean": -np.trace(C @ J[m]),
-                "shift": a[m] * np.linalg.solve(H - a[m] * K[m], S[m] - K[m] @ rest) if smooth else np.full(P, np.nan),
+                "deletion_shift": a[m] * np.linalg.solve(H - a[m] * K[m], S[m] - K[m] @ rest)
+                if smooth
+                else np.full(P, np.nan),
             }
         )
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
@@ -93,7 +95,7 @@ def test_batches_are_a_loop_over_clients(name, extra, smooth, monkeypatch):
     family = Family(name, outputs=2 if name == "multinomial" else 1)
     theta = rng.normal(size=4 * family.outputs) / np.tile([3.0, 30.0, 0.3, 3.0], family.outputs)
     weights = rng.uniform(0.2, 1.0, len(SIZES)) * (np.arange(len(SIZES)) != 2)
-    found = gather_evidence(data, weights, evaluate(data, family, theta, weights), smooth=smooth)
+    found = gather_diagnostics(data, weights, sums_at(data, family, theta, weights), smooth=smooth)
     wanted = by_hand(data, family, theta, weights, smooth)
     for key, value in wanted.items():
         assert_allclose(getattr(found, key), value, rtol=1e-10, atol=1e-10 * np.nanmax(np.abs(value), initial=0.0))

@@ -18,33 +18,33 @@ from adfl_stats.data.batches import Batch, batches, row_blocks, row_clients, who
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import (
     ClientMoments,
+    curvature_sums,
     linear_predictor,
-    linear_predictors,
     meat,
     moments,
     own_predictor,
+    predictors_at,
     rao_statistics,
     scaled,
-    weighted_curvature,
 )
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.goodness import GoodnessSums, goodness
 from adfl_stats.losses.penalties import Ridge
 
 __all__ = [
-    "Evaluation",
     "Gather",
     "PointSums",
     "Total",
+    "WeightedSums",
     "all_here",
     "client_gradients",
     "curvature_and_meat",
-    "evaluate",
     "majority_misfits",
     "mean_squares",
     "ours_only",
     "plain_scores",
     "rounding_variance",
+    "sums_at",
 ]
 
 
@@ -61,7 +61,7 @@ def all_here(part: Callable[[slice], Array]) -> Array:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class WeightedSums:
     """The clients at a common point theta, combined with their total weights v_m.
 
     Attributes
@@ -95,7 +95,7 @@ class PointSums:
         Of all M clients.
     halves : ndarray (M, P)
         The score of every other row of each client, the first one among them.
-    evaluation : Evaluation
+    weighted_sums : WeightedSums
         The clients, combined.
     llf, deviance : float
         Over the rows of the trusted clients.
@@ -103,7 +103,7 @@ class PointSums:
 
     clients: ClientMoments
     halves: Array
-    evaluation: Evaluation
+    weighted_sums: WeightedSums
     llf: float
     deviance: float
 
@@ -114,18 +114,18 @@ class PointSums:
         """
         if penalty is None:
             return self
-        clients, combined = self.clients.penalised(penalty, theta), self.evaluation
+        clients, combined = self.clients.penalised(penalty, theta), self.weighted_sums
         added = weight * np.diag(penalty.curvature(theta))
-        evaluation = replace(
+        weighted_sums = replace(
             combined,
             gradients=clients.gradient,
             hessian=combined.hessian + added,
             information=combined.information + added,
         )
-        return replace(self, clients=clients, evaluation=evaluation)
+        return replace(self, clients=clients, weighted_sums=weighted_sums)
 
 
-def evaluate(
+def sums_at(
     data: ClientData,
     family: Family,
     theta: Array,
@@ -178,7 +178,7 @@ def evaluate(
     return PointSums(
         clients,
         rows[0].halves,
-        Evaluation(
+        WeightedSums(
             gradients=clients.gradient,
             hessian=total(lambda at: np.tensordot(share[at], clients.hessian[at], 1)) if observed else information,
             information=information,
@@ -240,9 +240,9 @@ def client_gradients(data: ClientData, family: Family, theta: Array) -> Array:
 def curvature_and_meat(
     data: ClientData, family: Family, theta: Array, weights: Array, slope: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return only the weighted curvature and meat of an `Evaluation`, in one pass that ignores clients.
+    """Return only the weighted curvature and meat of an `WeightedSums`, in one pass that ignores clients.
 
-    `slope` (P,) is the gradient of a penalty, as in `evaluate`.
+    `slope` (P,) is the gradient of a penalty, as in `sums_at`.
     """
     P = len(theta)
     hessian, row_meat = np.zeros((P, P)), np.zeros((P, P))
@@ -254,7 +254,7 @@ def curvature_and_meat(
         added = None if slope is None else weight[:, None] * slope
         row_meat += meat(X, scaled(family.residual(eta, y), weight), added)
         whole = Batch(slice(0, 1), rows, np.array([len(y)]))
-        hessian += weighted_curvature(whole, X, family.curvature(eta, y), weight)[0]
+        hessian += curvature_sums(whole, X, family.curvature(eta, y), weight)[0]
     return hessian, row_meat
 
 
@@ -298,7 +298,7 @@ def majority_misfits(
     deviances = np.zeros(chosen.shape)
     for batch in batches(data, 1):
         y, weight = data.y[batch.rows], data.weights_of(batch.rows)
-        for r, eta in enumerate(linear_predictors(data, family, thetas, batch.rows)):
+        for r, eta in enumerate(predictors_at(data, family, thetas, batch.rows)):
             deviances[batch.clients, r] += batch.sums(weight * family.deviance(eta, y))
     deviances = np.where(np.isfinite(deviances), deviances, np.inf)
     least = deviances.min(axis=1, keepdims=True)
@@ -340,7 +340,7 @@ def curvature_matrices(
                 curvature = family.information(eta)
             else:
                 curvature = family.curvature_bound(eta, y) if bound else family.curvature(eta, y)
-            total = total + weighted_curvature(piece, data.X[rows], curvature, data.weights_of(rows))
+            total = total + curvature_sums(piece, data.X[rows], curvature, data.weights_of(rows))
         clients = pieces[0].clients
         yield clients, total / data.totals[clients, None, None]
 
