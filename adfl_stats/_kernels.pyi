@@ -56,6 +56,8 @@ def rounds(
     moved: NDArray[np.float64],
     limits: NDArray[np.float64],
     threads: int = 1,
+    clip: float = ...,
+    local_steps: int = 1,
 ) -> int: ...
 def halo_round(
     combiner: Combiner,
@@ -65,4 +67,6 @@ def halo_round(
     out: NDArray[np.float64],
     moved: NDArray[np.float64],
     threads: int = 1,
+    clip: float = ...,
+    local_steps: int = 1,
 ) -> None: ...

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from adfl_stats._arguments import one_of
@@ -31,6 +33,7 @@ from adfl_stats.network.matching import as_network, matched
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
 from adfl_stats.theory.advice import Advice, advisable, advise_on
+from adfl_stats.theory.local_updates import local_updates
 from adfl_stats.theory.rates import Rates, rates_of
 from adfl_stats.trust import differing_coefficients
 from adfl_stats.trust.weights import trusted_by
@@ -384,6 +387,51 @@ class DecentralizedGLM:
         with one_blas_thread():
             data = self._without_overflow if res.record.set_aside.any() else self.data
             return rates_of(self._problem(network, data), res.record)
+
+    def local_updates(
+        self,
+        res: Results,
+        local_steps: Sequence[int] = (1, 2, 5, 10, 20),
+        *,
+        message: float = 10.0,
+        step: float | None = None,
+    ) -> pd.DataFrame:
+        """Compare numbers of gradient steps between exchanges, ``DFL(local_steps=k)``: their bias and their cost.
+
+        Nothing is run. The bias is that of the network's consensus, to first order in the clients' curvature and
+        exact for linear models.
+
+        Parameters
+        ----------
+        res : Results
+            A fit of this model by `DFL` or `ADFL`, whose weights are taken.
+        local_steps : sequence of int
+            The numbers to compare.
+        message : float
+            The cost of an exchange, in gradient steps.
+        step : float, optional
+            The learning rate; that of the fit if not given.
+
+        Returns
+        -------
+        DataFrame
+            By number of local steps: bias, the largest over coefficients in standard errors; rounds until the start is
+            forgotten to .05 standard errors; cost, rounds times (message + local steps).
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=50, p=5)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+        >>> table = model.local_updates(model.fit(ad.DFL(), step=0.02, rounds=10), [1, 5])
+        >>> bool(table.loc[1, "bias"] < 1e-9), bool(table.loc[5, "cost"] < 0.4 * table.loc[1, "cost"])
+        (True, True)
+        """
+        network = one_network(self.network, "local_updates, which count rounds,")
+        with one_blas_thread():
+            data = self._without_overflow if res.record.set_aside.any() else self.data
+            return local_updates(self._problem(network, data), res.record, local_steps, message, step)
 
     def advise(self, tolerance: float = 0.05, method: Method | None = None) -> Advice:
         """Recommend a step and a number of rounds, with the bottleneck and the effect of repairs.

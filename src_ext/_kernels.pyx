@@ -17,7 +17,7 @@ import os
 
 from cython.parallel cimport prange, threadid
 from libc.float cimport DBL_MAX
-from libc.math cimport sqrt
+from libc.math cimport INFINITY, fabs, sqrt
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
@@ -240,11 +240,13 @@ def gradient(Loss loss not None, const double[:, :, ::1] theta not None, double[
 
 def rounds(Combiner combiner not None, Loss loss not None, double[:, :, ::1] theta not None,
            const double[:, ::1] steps not None, Py_ssize_t n_rounds, double[:, ::1] moved not None,
-           const double[::1] limits not None, int threads=1):
+           const double[::1] limits not None, int threads=1, double clip=INFINITY, Py_ssize_t local_steps=1):
     """Do `n_rounds` rounds in place and return how many were done.
 
     One round is equation (3.1) with the steps of (4.1):
     at_m = combine(theta)_m, theta_m = at_m - steps[m, r] * gradient_m(at_m).
+    A gradient longer than `clip` is shortened to that length, in each run by itself, and the step is
+    repeated `local_steps` times before the next exchange.
     ``moved[t, r]`` receives the longest move (Euclidean) of any client in round t of run r.
     The loop stops after a round in which a move is not finite or exceeds ``limits[r]``.
     """
@@ -254,12 +256,12 @@ def rounds(Combiner combiner not None, Loss loss not None, double[:, :, ::1] the
     same("moved", 1, moved.shape[1], theta.shape[1], "one for each run")
     if not 0 <= n_rounds <= moved.shape[0]:
         raise ValueError(f"n_rounds={n_rounds}; moved has room for 0 to {moved.shape[0]} rounds")
-    return run_rounds(combiner, loss, theta, theta, steps, n_rounds, moved, limits, threads)
+    return run_rounds(combiner, loss, theta, theta, steps, n_rounds, moved, limits, threads, clip, local_steps)
 
 
 def halo_round(Combiner combiner not None, Loss loss not None, const double[:, :, ::1] theta not None,
                const double[:, ::1] steps not None, double[:, :, ::1] out not None, double[::1] moved not None,
-               int threads=1):
+               int threads=1, double clip=INFINITY, Py_ssize_t local_steps=1):
     """Do one round for some clients of a network, given also the estimates of those whom they hear.
 
     The first rows of `theta` are those of the clients of `combiner` and `loss`, in their order; behind them
@@ -274,19 +276,22 @@ def halo_round(Combiner combiner not None, Loss loss not None, const double[:, :
     same("theta", 2, theta.shape[2], out.shape[2], "as many as the loss has")
     same("moved", 0, moved.shape[0], theta.shape[1], "one for each run")
     cdef double[:, ::1] first = <double[:1, :moved.shape[0]:1]> &moved[0]
-    run_rounds(combiner, loss, theta, out, steps, 1, first, None, threads)
+    run_rounds(combiner, loss, theta, out, steps, 1, first, None, threads, clip, local_steps)
 
 
 cdef Py_ssize_t run_rounds(Combiner combiner, Loss loss, const double[:, :, ::1] theta, double[:, :, ::1] out,
                            const double[:, ::1] steps, Py_ssize_t n_rounds, double[:, ::1] moved,
-                           const double[::1] limits, int threads) except -1:
+                           const double[::1] limits, int threads, double clip,
+                           Py_ssize_t local_steps) except -1:
     """Do rounds from `theta` and write the clients' rows into `out`; more than one needs all senders among them."""
+    if not clip > 0.0 or local_steps < 1:
+        raise ValueError(f"clip={clip} and local_steps={local_steps}; wanted are a positive length and 1 or more")
     cdef Py_ssize_t m, r, t, M = loss.n_clients, R = theta.shape[1], done = 0
     cdef Layout shape = layout_of(loss, R)
     cdef Py_ssize_t size = shape.size
     cdef Py_ssize_t each = eights(2 * size + 2 * eights(shape.cols) + max(combiner.state_work(shape), loss.work(shape)))
-    cdef int team = useful_threads(threads, M, loss.flops * R)
-    cdef Watch signals = watch(loss.flops * R + M * combiner.cost(size), M)
+    cdef int team = useful_threads(threads, M, local_steps * loss.flops * R)
+    cdef Watch signals = watch(local_steps * loss.flops * R + M * combiner.cost(size), M)
     cdef bint due
     cdef double *now = NULL
     cdef double *then = NULL
@@ -305,7 +310,8 @@ cdef Py_ssize_t run_rounds(Combiner combiner, Loss loss, const double[:, :, ::1]
                 due = t & signals.rounds == 0
                 for m in prange(M, num_threads=team, schedule="dynamic", chunksize=4):
                     if not adfl_flag(&signals.stopped):
-                        one_client(combiner, loss, shape, now, then, steps, moves, m, work + threadid() * each)
+                        one_client(combiner, loss, shape, now, then, steps, moves, m, clip, local_steps,
+                                   work + threadid() * each)
                         if due and m & signals.clients == 0 and threadid() == 0:
                             look(&signals)
                 if signals.stopped:
@@ -336,7 +342,8 @@ cdef Py_ssize_t run_rounds(Combiner combiner, Loss loss, const double[:, :, ::1]
 
 
 cdef void one_client(Combiner combiner, Loss loss, Layout shape, const double *now, double *then,
-                     const double[:, ::1] steps, double *moves, Py_ssize_t m, double *work) noexcept nogil:
+                     const double[:, ::1] steps, double *moves, Py_ssize_t m, double clip, Py_ssize_t local_steps,
+                     double *work) noexcept nogil:
     """Client m's part of a round, from the state `now` into `then`."""
     cdef Py_ssize_t size = shape.size, r, j, c
     cdef double *at = work
@@ -346,14 +353,42 @@ cdef void one_client(Combiner combiner, Loss loss, Layout shape, const double *n
     cdef double *rest = squares + eights(shape.cols)
     cdef double square
     combiner.state_row(m, now, shape, at, rest)
-    loss.gradient_at(m, at, shape, G, rest)
     # Columns that only fill the last vector stay where they are.
     memset(step, 0, shape.cols * sizeof(double))
     for c in range(shape.runs * shape.outputs):
         step[c] = steps[m, c // shape.outputs]
+    for j in range(local_steps):
+        loss.gradient_at(m, at, shape, G, rest)
+        if clip < INFINITY:
+            shorten(G, shape, clip)
+        if j + 1 < local_steps:
+            ops.descend(at, G, step, at, size, shape.cols, at, squares)
     ops.descend(at, G, step, now + m * size, size, shape.cols, then + m * size, squares)
     for r in range(shape.runs):
         square = 0.0
         for j in range(shape.outputs):
             square += squares[r * shape.outputs + j]
         moves[m * shape.runs + r] = sqrt(square)
+
+
+cdef void shorten(double *G, Layout shape, double clip) noexcept nogil:
+    """Shorten each run's gradient to the length `clip` where it is longer; one that is not finite stays so."""
+    cdef Py_ssize_t r, c, k, first
+    cdef double largest, square, value
+    for r in range(shape.runs):
+        first, largest, square = r * shape.outputs, 0.0, 0.0
+        # Relative to the largest entry, so that squares do not overflow.
+        for k in range(shape.p):
+            for c in range(first, first + shape.outputs):
+                largest = max(largest, fabs(G[k * shape.cols + c]))
+        if not 0.0 < largest <= DBL_MAX:
+            continue
+        for k in range(shape.p):
+            for c in range(first, first + shape.outputs):
+                value = G[k * shape.cols + c] / largest
+                square += value * value
+        value = clip / largest / sqrt(square)
+        if value < 1.0:
+            for k in range(shape.p):
+                for c in range(first, first + shape.outputs):
+                    G[k * shape.cols + c] *= value

@@ -16,7 +16,8 @@ from adfl_stats._types import Array
 from adfl_stats.engine.linearised import Iteration
 from adfl_stats.engine.numerical_error import numerical_error, standard_errors_at
 from adfl_stats.engine.problem import ClientSteps, Problem
-from adfl_stats.engine.rounds import Plan, Run, iterate, safe_step
+from adfl_stats.engine.round import Scheme
+from adfl_stats.engine.rounds import PLAIN, Plan, Run, iterate, safe_step
 from adfl_stats.engine.rounds_needed import rounds_to_limit
 from adfl_stats.errors import ConvergenceWarning
 
@@ -59,10 +60,15 @@ class Limits:
     moved: list[float]
 
 
-def settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, label: str = "") -> Run:
-    """Carry weighted DFL, equation (4.1), from `start` (M, P) to where the plan wants it, by its solver."""
-    if plan.solver == "rounds" or not problem.has_curvature:
-        return iterate(problem, start, steps, plan, label=label)
+def settle(
+    problem: Problem, start: Array, steps: ClientSteps, plan: Plan, *, scheme: Scheme = PLAIN, label: str = ""
+) -> Run:
+    """Carry weighted DFL, equation (4.1), from `start` (M, P) to where the plan wants it, by its solver.
+
+    Other schemes run their rounds.
+    """
+    if plan.solver == "rounds" or not problem.has_curvature or not scheme.weighted:
+        return iterate(problem, start, steps, plan, scheme=scheme, label=label)
     metric, bound = None, None
     if plan.step is None:
         metric, curvatures = problem.coordinates(problem.mean(start), steps.weights)

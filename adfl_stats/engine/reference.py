@@ -13,7 +13,7 @@ from adfl_stats._types import Array
 from adfl_stats.engine.rules import RULES
 from adfl_stats.losses.families import Family
 
-__all__ = ["Combiner", "GramLoss", "RowLoss", "combine", "gradient", "halo_round", "rounds"]
+__all__ = ["Combiner", "GramLoss", "RowLoss", "combine", "gradient", "halo_round", "rounds", "shortened"]
 
 
 class Combiner:
@@ -185,11 +185,13 @@ def rounds(
     moved: Array,
     limits: Array,
     threads: int = 1,
+    clip: float = np.inf,
+    local_steps: int = 1,
 ) -> int:
     """Do `n_rounds` rounds in place and return how many were done (equations (3.1) and (4.1))."""
     for t in range(n_rounds):
         after = np.empty_like(theta)
-        halo_round(combiner, loss, theta, steps, after, moved[t])
+        halo_round(combiner, loss, theta, steps, after, moved[t], threads, clip, local_steps)
         theta[:] = after
         if not np.all(np.isfinite(moved[t]) & (moved[t] <= limits)):
             return t + 1
@@ -197,11 +199,34 @@ def rounds(
 
 
 def halo_round(
-    combiner: Combiner, loss: RowLoss | GramLoss, theta: Array, steps: Array, out: Array, moved: Array, threads: int = 1
+    combiner: Combiner,
+    loss: RowLoss | GramLoss,
+    theta: Array,
+    steps: Array,
+    out: Array,
+    moved: Array,
+    threads: int = 1,
+    clip: float = np.inf,
+    local_steps: int = 1,
 ) -> None:
     """Do one round for the clients of the first rows of `theta`; behind them are others whom they hear."""
     at, slope = np.empty_like(out), np.empty_like(out)
     combine(combiner, theta, at)
-    gradient(loss, at, slope)
-    out[:] = at - steps[:, :, None] * slope
+    for _ in range(local_steps):
+        gradient(loss, at, slope)
+        at = at - steps[:, :, None] * shortened(slope, clip)
+    out[:] = at
     moved[:] = np.sqrt(((out - theta[: len(out)]) ** 2).sum(axis=2)).max(axis=0)
+
+
+def shortened(gradients: Array, clip: float) -> Array:
+    """Return gradients (..., P), those longer than `clip` shortened to that length; what is not finite stays so."""
+    if np.isinf(clip):
+        return gradients
+    largest = np.abs(gradients).max(axis=-1, keepdims=True)
+    # Relative to the largest entry, so that squares do not overflow.
+    unit = np.where(np.isfinite(largest) & (largest > 0.0), largest, 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        length = np.sqrt(np.sum((gradients / unit) ** 2, axis=-1, keepdims=True))
+    share = clip / unit / np.where(length > 0.0, length, 1.0)
+    return np.asarray(np.where(np.isfinite(length) & (share < 1.0), share, 1.0) * gradients)

@@ -15,11 +15,12 @@ from adfl_stats._types import Array, Ints
 from adfl_stats.engine.attacks import Attack, Scene
 from adfl_stats.engine.following import Following
 from adfl_stats.engine.problem import ClientSteps, Problem
+from adfl_stats.engine.reference import shortened
 from adfl_stats.engine.rules import MEAN, Rule
 from adfl_stats.engine.transport import Transport
 from adfl_stats.network.network import Network
 
-__all__ = ["Exchange", "Rounds", "Scheme", "Slope", "Update", "kernel_rounds", "rounds_of"]
+__all__ = ["Descent", "Exchange", "Rounds", "Scheme", "Slope", "Update", "kernel_rounds", "rounds_of"]
 
 # Each client's gradient times its factor, at its row of theta (M, P).
 Slope = Callable[[Array], Array]
@@ -96,6 +97,25 @@ class Exchange:
         return out[:, 0]
 
 
+@dataclass(frozen=True)
+class Descent:
+    """What a client does between two exchanges.
+
+    Attributes
+    ----------
+    clip : float
+        The greatest length of a gradient; longer ones are shortened to it.
+    local_steps : int
+        The number of gradient steps.
+    """
+
+    clip: float = np.inf
+    local_steps: int = 1
+
+
+PAPER_DESCENT = Descent()
+
+
 @dataclass(frozen=True, eq=False)
 class Scheme:
     """How a method does a round, and the schedule of its run.
@@ -113,12 +133,20 @@ class Scheme:
         error is small; hold it until the estimates no longer change.
     caution : float
         The share of the safe step at which the method is stable.
+    descent : Descent
+        A client's gradient steps: one, of the gradient as it is, in the paper.
     """
 
     rule: Rule = MEAN
     update: Callable[[Exchange, Slope], Update] | None = None
     schedule: str = "cut"
     caution: float = 1.0
+    descent: Descent = PAPER_DESCENT
+
+    @property
+    def weighted(self) -> bool:
+        """Whether a round is that of equation (4.1), whose limit can be solved for."""
+        return self.update is None and self.rule.name == "mean" and self.descent == PAPER_DESCENT
 
 
 def rounds_of(
@@ -134,14 +162,16 @@ def rounds_of(
 
 def _rounds(scheme: Scheme, problem: Problem, exchange: Exchange, factors: Array, metric: Array | None) -> Rounds:
     """Return the kernel's own loop where it has one, else one in Python; the exchange and the factors may change."""
+    descent = scheme.descent
     if scheme.update is None and exchange.attack is None and problem.has_curvature:
-        return partial(_single_run, exchange, problem.glm.loss(metric), factors, problem.threads)
+        return partial(_single_run, exchange, problem.glm.loss(metric), factors, problem.threads, descent)
     gradients = _gradients(problem, metric)
 
     def slope(theta: Array) -> Array:
-        return np.asarray(factors[:, None] * gradients(theta))
+        return np.asarray(factors[:, None] * shortened(gradients(theta), descent.clip))
 
-    return partial(_python_rounds, (scheme.update or _descend)(exchange, slope), problem.transport)
+    build = scheme.update or partial(_descend, descent.local_steps)
+    return partial(_python_rounds, build(exchange, slope), problem.transport)
 
 
 def _gradients(problem: Problem, metric: Array | None) -> Callable[[Array], Array]:
@@ -158,18 +188,27 @@ def _gradients(problem: Problem, metric: Array | None) -> Callable[[Array], Arra
     return gradients
 
 
-def _descend(exchange: Exchange, slope: Slope) -> Update:
-    """Combine, then a gradient step: the round of the kernel's loop."""
+def _descend(local_steps: int, exchange: Exchange, slope: Slope) -> Update:
+    """Combine, then gradient steps: the round of the kernel's loop."""
 
     def update(theta: Array, step: float) -> Array:
         at = exchange.combine(theta)
-        return at - step * slope(at)
+        for _ in range(local_steps):
+            at = at - step * slope(at)
+        return at
 
     return update
 
 
 def kernel_rounds(
-    exchange: Exchange, loss: _kernels.Loss, theta: Array, steps: Array, moved: Array, limits: Array, threads: int
+    exchange: Exchange,
+    loss: _kernels.Loss,
+    theta: Array,
+    steps: Array,
+    moved: Array,
+    limits: Array,
+    threads: int,
+    descent: Descent = PAPER_DESCENT,
 ) -> int:
     """Do the kernel's rounds in place for the clients that are ours; to the bit those of all clients in one place.
 
@@ -183,19 +222,21 @@ def kernel_rounds(
         Is filled with the longest move of a round.
     limits : ndarray (R,)
         A round with a longer move, or one that is not finite, is the last.
+    descent : Descent
+        What a client does between two exchanges.
 
     Returns
     -------
     int
         How many rounds were done.
     """
-    rounds = len(moved)
+    rounds, how = len(moved), (threads, descent.clip, descent.local_steps)
     if exchange.here:
-        return _kernels.rounds(exchange.combiner, loss, theta, steps, rounds, moved, limits, threads)
+        return _kernels.rounds(exchange.combiner, loss, theta, steps, rounds, moved, limits, *how)
     after, far = np.empty_like(theta), np.empty(theta.shape[1])
     for t in range(rounds):
         heard = np.ascontiguousarray(exchange.heard(theta))
-        _kernels.halo_round(exchange.combiner, loss, heard, steps, after, far, threads)
+        _kernels.halo_round(exchange.combiner, loss, heard, steps, after, far, *how)
         theta[:] = after
         moved[t] = exchange.members.transport.largest(far[None])
         if not (np.isfinite(moved[t]) & (moved[t] <= limits)).all():
@@ -208,14 +249,15 @@ def _single_run(
     loss: _kernels.Loss,
     factors: Array,
     threads: int,
+    descent: Descent,
     theta: Array,
     step: float,
     rounds: int,
     moved: Array,
     limit: float,
 ) -> int:
-    steps = np.ascontiguousarray((step * factors)[:, None])
-    return kernel_rounds(exchange, loss, theta[:, None, :], steps, moved[:rounds, None], np.array([limit]), threads)
+    steps, limits = np.ascontiguousarray((step * factors)[:, None]), np.array([limit])
+    return kernel_rounds(exchange, loss, theta[:, None, :], steps, moved[:rounds, None], limits, threads, descent)
 
 
 def _python_rounds(

@@ -32,7 +32,7 @@ from adfl_stats.engine.round import Rounds, Scheme, rounds_of
 from adfl_stats.engine.transport import LOCAL, Transport, mean_over
 from adfl_stats.errors import ConvergenceWarning, DivergenceError
 
-__all__ = ["MAX_ROUNDS", "MOST_ROUNDS", "Plan", "Run", "iterate", "safe_step"]
+__all__ = ["MAX_ROUNDS", "MOST_ROUNDS", "PLAIN", "Plan", "Run", "iterate", "safe_step"]
 
 
 # A move this many times the first one is divergence. Ours.
@@ -288,8 +288,13 @@ def _cautiously(problem: Problem, start: Array, steps: ClientSteps, scheme: Sche
 
     The bound behind the first step is only local for the Poisson and the gamma.
     """
-    metric, curvatures = problem.coordinates(problem.mean(start), steps.weights)
-    step = scheme.caution * safe_step(steps.factors, curvatures, problem.transport)
+    metric: Array | None = None
+    if np.isinf(scheme.descent.clip):
+        metric, curvatures = problem.coordinates(problem.mean(start), steps.weights)
+        step = scheme.caution * safe_step(steps.factors, curvatures, problem.transport)
+    else:
+        # The length to clip at is in the user's coordinates.
+        step = scheme.caution * _plain_step(problem, steps, start)
     schedules: dict[str, Callable[[_Loop, Plan], bool]] = {
         "cut": partial(_constant_and_cut, metric=metric),
         "phases": _phases,
@@ -314,7 +319,7 @@ def _phases(loop: _Loop, plan: Plan) -> bool:
     return True
 
 
-def _constant_and_cut(loop: _Loop, plan: Plan, metric: Array) -> bool:
+def _constant_and_cut(loop: _Loop, plan: Plan, metric: Array | None) -> bool:
     """Hold the step while the error falls, then cut it; stop when the error is small.
 
     The shares .8, .3, .1 and .5 are ours: an error that falls by less than a fifth in a time constant is stationary.
@@ -348,11 +353,13 @@ def _constant_and_cut(loop: _Loop, plan: Plan, metric: Array) -> bool:
     return True
 
 
-def _slowest_rate(metric: Array, inverse: Array) -> float:
-    """Return the smallest curvature of the mean's loss seen in `metric`, from its inverse Hessian.
+def _slowest_rate(metric: Array | None, inverse: Array) -> float:
+    """Return the smallest curvature of the mean's loss seen in `metric`, if any, from its inverse Hessian.
 
     It is below the bound behind the metric, far below for rare events or many classes.
     """
+    if metric is None:
+        return 1.0 / float(linalg.eigvalsh(inverse)[-1])
     full = np.kron(np.eye(len(inverse) // len(metric)), metric)
     # The whole spectrum: the solver for a part of it fails where all eigenvalues are equal.
     return 1.0 / float(linalg.eigh(inverse, full, eigvals_only=True)[-1])

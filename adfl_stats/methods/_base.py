@@ -14,10 +14,12 @@ from adfl_stats._types import Array, InitialEstimates
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.round import Scheme
 from adfl_stats.engine.rounds import Plan, Run, iterate
+from adfl_stats.engine.rules import Rule
 from adfl_stats.network.schedule import one_network
 from adfl_stats.trust import ClientModel
 
 __all__ = [
+    "Combining",
     "Method",
     "Outcome",
     "check_needs",
@@ -105,7 +107,6 @@ class Method(ABC):
     True
     """
 
-    has_limit: ClassVar[bool] = False
     sets_aside: ClassVar[bool] = False
     init: InitialEstimates | None = None
     balance: bool = False
@@ -119,6 +120,11 @@ class Method(ABC):
     def needs(self) -> str:
         """What it asks of the losses."""
         return "gradients"
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether ``solver="limit"`` can solve for the limit of its rounds."""
+        return False
 
     @property
     def models_clients(self) -> bool:
@@ -173,6 +179,24 @@ class Method(ABC):
         if not (is_dataclass(self) and any(part.name == "init" for part in fields(self))):
             raise TypeError(f"method is {self!r}; a method with `init` is wanted, such as ad.ADFL()")
         return replace(self, init=init)
+
+
+class Combining(Method):
+    """A method that combines what a client hears by a rule of the kernel, in the place of the weighted mean."""
+
+    @abstractmethod
+    def combination(self, problem: Problem) -> Rule:
+        """Return the rule, after a check that the network allows it."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What summaries say of the rule."""
+        return {}
+
+    def estimate(self, problem: Problem, plan: Plan) -> Outcome:
+        """Run the recursion with the rule in the place of the mean."""
+        scheme = Scheme(self.combination(problem), schedule="phases")
+        return run_scheme(self, scheme, problem, plan, **self.settings)
 
 
 # What an objective with gradients only does not have.

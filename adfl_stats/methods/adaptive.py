@@ -14,11 +14,13 @@ from adfl_stats._types import Array, ClientSet, InitialEstimates
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.limit import settle
 from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.round import Scheme
 from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.errors import ConvergenceWarning, SelectionWarning
 from adfl_stats.losses.point_sums import majority_misfits, plain_scores
-from adfl_stats.methods._base import Method, Outcome, initial_estimates
+from adfl_stats.methods._base import Combining, Method, Outcome, initial_estimates
 from adfl_stats.methods.bridge import Bridge
+from adfl_stats.methods.descents import check_descent, said_of, scheme_of
 from adfl_stats.methods.keeping import kept_weights, protected
 from adfl_stats.methods.trimmed_scores import TrimmedScores
 from adfl_stats.methods.tuning import GRID, LambdaPath, can_tune, lambda_path
@@ -97,6 +99,19 @@ class ADFL(Method):
         Divide each client's step by its influence on the network; see `DFL`.
     protect : labels, indices or boolean mask, optional
         Clients that keep their full weight whatever their data say. They are judged as the others are.
+    rule : Bridge, ClippedGossip, GeometricMedian, IOS, NNA or None
+        How a client combines what it hears, in the place of the weighted mean: against neighbours that lie
+        (`attacks`), while the weights are for data that do not fit. With a rule there are no standard errors, and no
+        theory of the paper.
+    clip : float or None
+        The greatest length of a client's gradient, in the user's coordinates; longer ones are shortened to it. The
+        paper assumes bounded gradients (section 6). In the limit clients then count as in Huber's M-estimation, the
+        weight of a client with gradient g being omega_m min(1, clip / ||g||); there are no standard errors where a
+        gradient is shortened at the estimate.
+    local_steps : int
+        Gradient steps between two exchanges, 1 in the paper. With k steps of size alpha the limit moves by about
+        alpha (k - 1) / 2 H^-1 sum_m v_m f_m H_m g_m, which is zero where clients are alike;
+        ``model.local_updates(res)`` has it for given data, with the rounds that are saved.
 
     Notes
     -----
@@ -114,7 +129,6 @@ class ADFL(Method):
     True
     """
 
-    has_limit: ClassVar[bool] = True
     sets_aside: ClassVar[bool] = True
     lam: float | str | Sequence[float] | None = None
     stages: int = 3
@@ -124,8 +138,17 @@ class ADFL(Method):
     refresh: int | None = None
     balance: bool = False
     protect: ClientSet | None = None
+    rule: Combining | None = None
+    clip: float | None = None
+    local_steps: int = 1
 
     def __post_init__(self) -> None:
+        check_descent(self.clip, self.local_steps)
+        if self.rule is not None and not isinstance(self.rule, Combining):
+            raise TypeError(
+                f"rule is {self.rule!r}; give a method that combines by a rule, such as ad.Bridge('median') or "
+                "ad.ClippedGossip(), or None for the weighted mean"
+            )
         if isinstance(self.lam, str):
             if self.lam != "cv":
                 raise ValueError(f"lam is {self.lam!r}; give a number, several to choose from, 'cv' or None")
@@ -152,7 +175,12 @@ class ADFL(Method):
     @property
     def name(self) -> str:
         """Shown in summaries."""
-        return "aDFL"
+        return "aDFL" if self.rule is None else f"aDFL, {self.rule.name}"
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether its rounds are those of equation (4.1)."""
+        return self.rule is None and self.clip is None and self.local_steps == 1
 
     @property
     def models_clients(self) -> bool:
@@ -174,11 +202,12 @@ class ADFL(Method):
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the stages."""
+        scheme = scheme_of(problem, self.clip, self.local_steps, self.rule)
         theta, details, runs = self._start(problem, plan)
         begin = problem.mean(theta)
         initial, clients = theta, None
         if self.lam is not None:
-            theta, initial, steps, runs, more = self._stages(problem, plan, theta, runs)
+            theta, initial, steps, runs, more = self._stages(problem, plan, scheme, theta, runs)
             details |= more
         if self.models_clients:
             named = str(details.get("start", ""))
@@ -192,11 +221,12 @@ class ADFL(Method):
             if self.lam is None:
                 theta = np.tile(_penalised(problem, clients.theta, steps.total_weights), (problem.M, 1))
             # With stages, `initial` is that of the last stage with weights from lambda, the subject of Condition 7.
-            run = settle(problem, theta, steps, plan.after(runs), label="aDFL")
+            run = settle(problem, theta, steps, plan.after(runs), scheme=scheme, label="aDFL")
             theta = run.theta
             runs = [*runs, run]
-        details |= {"equalise": clients is not None, "balance": self.balance}
-        return Outcome(theta, steps, runs, details, initial=initial, clients=clients)
+        details |= {"equalise": clients is not None, "balance": self.balance, **said_of(problem, theta, steps, scheme)}
+        smooth = self.rule is None and not details.get("clipped")
+        return Outcome(theta, steps, runs, details, smooth=smooth, initial=initial, clients=clients)
 
     def _start(self, problem: Problem, plan: Plan) -> tuple[Array, dict[str, Any], list[Run]]:
         """Return initial estimates (M, P), what results say of them, and the runs that they took."""
@@ -210,7 +240,7 @@ class ADFL(Method):
         return np.tile(theta, (problem.M, 1)), {"start": start.name}, []
 
     def _stages(
-        self, problem: Problem, plan: Plan, theta: Array, runs: list[Run]
+        self, problem: Problem, plan: Plan, scheme: Scheme, theta: Array, runs: list[Run]
     ) -> tuple[Array, Array, Any, list[Run], dict[str, Any]]:
         """Run the stages whose weights lambda gives, Algorithm 2."""
         measure = self._measure
@@ -232,7 +262,7 @@ class ADFL(Method):
             steps = problem.steps(weights, balance=self.balance)
             final = k + 1 == len(plans) and not self.models_clients
             stage = (stage if final else stage.loosened()).after(runs)
-            run = settle(problem if final else judged, theta, steps, stage, label=f"aDFL stage {k + 1}")
+            run = settle(problem if final else judged, theta, steps, stage, scheme=scheme, label=f"aDFL stage {k + 1}")
             initial, theta = theta, run.theta
             runs = [*runs, run]
         details = {"lam": float(lam), "measure": measure, "stages": len(plans)}

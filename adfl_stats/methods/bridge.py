@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from adfl_stats._arguments import one_of, whole_number
 from adfl_stats._types import InitialEstimates
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.round import Scheme
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
-from adfl_stats.methods._base import Method, Outcome, check_neighbours, run_scheme
+from adfl_stats.methods._base import Combining, check_neighbours
 
 __all__ = ["Bridge"]
 
@@ -18,7 +17,7 @@ LETTERS = {"median": "M", "trimmed": "T", "krum": "K", "bulyan": "B"}
 
 
 @dataclass(frozen=True, eq=False)
-class Bridge(Method):
+class Bridge(Combining):
     """BRIDGE of Fang, Yang & Bajwa (2022, IEEE TSIPN): robust aggregation of neighbours' estimates.
 
     The pool is what the client hears and its own estimate. The gradient is taken at the screened point,
@@ -74,10 +73,15 @@ class Bridge(Method):
         """Shown in summaries."""
         return f"BRIDGE-{LETTERS[self.rule]}"
 
-    def estimate(self, problem: Problem, plan: Plan) -> Outcome:
-        """Run the recursion with the rule in the place of the mean."""
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What summaries say of the rule."""
+        return {"rule": self.rule} | ({} if self.rule == "median" else {"b": self.b or 0})
+
+    def combination(self, problem: Problem) -> Rule:
+        """Return the rule, where every client has neighbours enough for it."""
         if self.rule == "median":
-            return run_scheme(self, Scheme(Rule("median"), schedule="phases"), problem, plan, rule=self.rule)
+            return Rule("median")
         b = self.b or 0
         least, formula = {
             "trimmed": (2 * b + 1, "2b + 1"),
@@ -85,4 +89,4 @@ class Bridge(Method):
             "bulyan": (max(4 * b, 3 * b + 2), "max(4b, 3b + 2)"),
         }[self.rule]
         check_neighbours(problem, self.name, least, f"{formula} at b = {b}")
-        return run_scheme(self, Scheme(Rule(self.rule, b), schedule="phases"), problem, plan, rule=self.rule, b=b)
+        return Rule(self.rule, b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,16 +11,14 @@ from adfl_stats._arguments import in_interval, one_of
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._types import ClientSet, InitialEstimates
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.round import Scheme
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
-from adfl_stats.methods._base import Method, Outcome, run_scheme
+from adfl_stats.methods._base import Combining
 
 __all__ = ["ClippedGossip"]
 
 
 @dataclass(frozen=True, eq=False)
-class ClippedGossip(Method):
+class ClippedGossip(Combining):
     """ClippedGossip of He, Karimireddy & Jaggi (2022, arXiv 2202.01545): self-centred clipping.
 
     A client at x_m that hears x_k moves to x_m + sum_k w_mk clip(x_k - x_m, tau_m), where clip shortens a
@@ -85,15 +84,17 @@ class ClippedGossip(Method):
         """Shown in summaries."""
         return "ClippedGossip"
 
-    def estimate(self, problem: Problem, plan: Plan) -> Outcome:
-        """Run the recursion with clipped differences."""
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What summaries say of the rule."""
+        return {"radius": self.radius if isinstance(self.radius, str) else float(self.radius)}
+
+    def combination(self, problem: Problem) -> Rule:
+        """Return the rule that clips differences."""
         if self.radius == "second":
-            rule = Rule("clip-second")
-        elif self.radius == "declared":
-            rule = Rule("clip-declared", value=float(self.delta or 0.0))
-        elif self.radius == "known":
-            rule = Rule("clip-known", bad=abnormal_mask(self.abnormal, problem.labels))
-        else:
-            rule = Rule("clip", value=float(self.radius))
-        radius = self.radius if isinstance(self.radius, str) else float(self.radius)
-        return run_scheme(self, Scheme(rule, schedule="phases"), problem, plan, radius=radius)
+            return Rule("clip-second")
+        if self.radius == "declared":
+            return Rule("clip-declared", value=float(self.delta or 0.0))
+        if self.radius == "known":
+            return Rule("clip-known", bad=abnormal_mask(self.abnormal, problem.labels))
+        return Rule("clip", value=float(self.radius))

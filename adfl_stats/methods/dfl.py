@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from adfl_stats.engine.limit import settle
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan
 from adfl_stats.methods._base import Method, Outcome, initial_estimates
+from adfl_stats.methods.descents import check_descent, said_of, scheme_of
 
 __all__ = ["DFL"]
 
@@ -33,6 +33,15 @@ class DFL(Method):
     balance : bool
         Divide each client's step by its influence on the network, so that all count alike also where
         SE(W) is not zero (ours; the paper assumes that SE(W) is small).
+    clip : float or None
+        The greatest length of a client's gradient, in the user's coordinates; longer ones are shortened to it. The
+        paper assumes bounded gradients (section 6). In the limit clients then count as in Huber's M-estimation, the
+        weight of a client with gradient g being omega_m min(1, clip / ||g||); there are no standard errors where a
+        gradient is shortened at the estimate.
+    local_steps : int
+        Gradient steps between two exchanges, 1 in the paper. With k steps of size alpha the limit moves by about
+        alpha (k - 1) / 2 H^-1 sum_m v_m f_m H_m g_m, which is zero where clients are alike;
+        ``model.local_updates(res)`` has it for given data, with the rounds that are saved.
 
     Examples
     --------
@@ -47,10 +56,19 @@ class DFL(Method):
     True
     """
 
-    has_limit: ClassVar[bool] = True
     weights: ClientWeights | None = None
     init: InitialEstimates | None = None
     balance: bool = False
+    clip: float | None = None
+    local_steps: int = 1
+
+    def __post_init__(self) -> None:
+        check_descent(self.clip, self.local_steps)
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether its rounds are those of equation (4.1)."""
+        return self.clip is None and self.local_steps == 1
 
     @property
     def name(self) -> str:
@@ -65,8 +83,10 @@ class DFL(Method):
         """Run the recursion."""
         steps = problem.steps(self.known_weights(problem.labels), balance=self.balance)
         theta, start, runs = initial_estimates(self.init, problem, plan)
-        run = settle(problem, theta, steps, plan.after(runs), label=self.name)
-        return Outcome(run.theta, steps, [*runs, run], {**start, "balance": self.balance}, initial=theta)
+        scheme = scheme_of(problem, self.clip, self.local_steps)
+        run = settle(problem, theta, steps, plan.after(runs), scheme=scheme, label=self.name)
+        details = {**start, "balance": self.balance, **said_of(problem, run.theta, steps, scheme)}
+        return Outcome(run.theta, steps, [*runs, run], details, smooth=not details.get("clipped"), initial=theta)
 
 
 def client_weights(weights: ClientWeights | None, labels: pd.Index) -> Array:

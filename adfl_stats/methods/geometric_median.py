@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from adfl_stats._arguments import in_interval, whole_number
 from adfl_stats._types import InitialEstimates
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.round import Scheme
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
-from adfl_stats.methods._base import Method, Outcome, run_scheme
+from adfl_stats.methods._base import Combining
 
 __all__ = ["GeometricMedian"]
 
 
 @dataclass(frozen=True, eq=False)
-class GeometricMedian(Method):
+class GeometricMedian(Combining):
     """RFA of Pillutla, Kakade & Harchaoui (2022, IEEE TSP), with the neighbourhood in the place of the server.
 
     A client takes the z that minimises sum_k w_mk ||z - x_k|| over what it hears and its own estimate, by
@@ -62,7 +61,11 @@ class GeometricMedian(Method):
         """Shown in summaries."""
         return "geometric median"
 
-    def estimate(self, problem: Problem, plan: Plan) -> Outcome:
-        """Run the recursion with geometric medians."""
-        rule = Rule("geometric", self.iterations, self.smoothing)
-        return run_scheme(self, Scheme(rule, schedule="phases"), problem, plan, iterations=self.iterations)
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What summaries say of the rule."""
+        return {"iterations": self.iterations}
+
+    def combination(self, problem: Problem) -> Rule:
+        """Return the rule of geometric medians."""
+        return Rule("geometric", self.iterations, self.smoothing)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -45,7 +44,7 @@ class Oracle(Method):
     True
     """
 
-    has_limit: ClassVar[bool] = True
+    has_limit = True
     abnormal: ClientSet
     init: InitialEstimates | None = None
     balance: bool = False

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from adfl_stats._arguments import whole_number
 from adfl_stats._types import InitialEstimates
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.round import Scheme
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
-from adfl_stats.methods._base import Method, Outcome, check_neighbours, run_scheme
+from adfl_stats.methods._base import Combining, check_neighbours
 
 __all__ = ["IOS", "NNA"]
 
 
 @dataclass(frozen=True, eq=False)
-class _Pruning(Method):
+class _Pruning(Combining):
     """Drop b neighbours, take the weighted mean of the rest.
 
     A client to which W gives no weight of its own joins its d neighbours as one of d + 1. The client
@@ -34,11 +33,15 @@ class _Pruning(Method):
         """Shown in summaries."""
         return type(self).__name__
 
-    def estimate(self, problem: Problem, plan: Plan) -> Outcome:
-        """Run the recursion with the mean of the clients that are kept."""
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What summaries say of the rule."""
+        return {"b": self.b}
+
+    def combination(self, problem: Problem) -> Rule:
+        """Return the mean of the clients that are kept."""
         check_neighbours(problem, self.name, self.b + 1, f"b + 1 at b = {self.b}, so that one is left")
-        scheme = Scheme(Rule(self.name.lower(), self.b), schedule="phases")
-        return run_scheme(self, scheme, problem, plan, b=self.b)
+        return Rule(self.name.lower(), self.b)
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,7 +73,7 @@ class TrimmedScores(Method):
     (11, False)
     """
 
-    has_limit: ClassVar[bool] = True
+    has_limit = True
     sets_aside: ClassVar[bool] = True
     starts: int = 12
     handful: int = 2

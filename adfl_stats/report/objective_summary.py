@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from statsmodels.iolib.table import SimpleTable
 
+from adfl_stats.report.descents import descent_notes
 from adfl_stats.report.text import Cells, TextSummary, network_cells, number, pairs, z_value
 from adfl_stats.trust.weights import TRUST
 
@@ -78,6 +79,7 @@ def objective_notes(res: ObjectiveResults) -> list[str]:
         )
     return [
         errors,
+        *descent_notes(res.record.details),
         f"The mean gradient at the estimate has norm {np.linalg.norm(res.gradient):.3g}; the clients' estimates are up "
         f"to {res.clients()['distance'].max():.3g} away from it.",
         *(

@@ -15,6 +15,7 @@ from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.screening import FDR, adjusted_p_values
 from adfl_stats.network.measures import LEAST_INFLUENCE
 from adfl_stats.network.schedule import NetworkSchedule
+from adfl_stats.report.descents import descent_notes
 from adfl_stats.report.text import Cells, TextSummary, network_cells, number, pairs, shortened, z_value
 from adfl_stats.theory.checks import FAILS, INDICATIVE, UNKNOWN
 from adfl_stats.theory.condition_5 import Condition5, condition_5
@@ -161,7 +162,7 @@ def summary_notes(res: Results) -> list[str]:
         if fit.smooth
         else "No standard errors: this method solves no common estimating equation, and has no sandwich."
     )
-    notes = [errors, _error_note(res)]
+    notes = [errors, _error_note(res), *descent_notes(fit.details)]
     if res.penalty is not None:
         notes.append(_penalty_note(res))
     if fit.family.name == "huber":

@@ -206,7 +206,7 @@ def rates_of(problem: Problem, fit: FitRecord) -> Rates:
     fit : FitRecord
         What `Results` hold.
     """
-    steps = _steps_of(problem, fit)
+    steps = steps_of(problem, fit)
     params = fit.params
     point = weighted_solution(problem, steps.total_weights, params)
     iteration = Linearised(problem, steps, point, fit.step, fit.metric)
@@ -257,7 +257,7 @@ def _bound_note(c: Constants, bound: float, exact: float) -> str:
     return note
 
 
-def _steps_of(problem: Problem, fit: FitRecord) -> ClientSteps:
+def steps_of(problem: Problem, fit: FitRecord) -> ClientSteps:
     """Return trust and steps of the fit's last stage, after a check that it is a fit of this problem."""
     if not fit.weighted:
         under = " under attack" if "attack" in fit.details else ""

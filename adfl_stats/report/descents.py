@@ -1,0 +1,24 @@
+"""What a summary says of clipped gradients and of several steps between exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["descent_notes"]
+
+
+def descent_notes(details: Mapping[str, Any]) -> list[str]:
+    """Return notes on the options of a fit's rounds, from what it settled on."""
+    notes = []
+    if "clip" in details:
+        notes.append(
+            f"Gradients longer than {details['clip']:.3g} were shortened to that length; at the estimate, those of "
+            f"{details['clipped']} clients, which therefore count less."
+        )
+    if "local_steps" in details:
+        notes.append(
+            f"Clients did {details['local_steps']} gradient steps between exchanges, which moves the limit where "
+            "clients differ; model.local_updates says by how much."
+        )
+    return notes
