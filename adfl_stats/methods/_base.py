@@ -186,7 +186,18 @@ class Combining(Method):
 
     @abstractmethod
     def combination(self, problem: Problem) -> Rule:
-        """Return the rule, after a check that the network allows it."""
+        """Return the rule, after a check that the network allows it.
+
+        Parameters
+        ----------
+        problem : Problem
+            Objective and network.
+
+        Returns
+        -------
+        Rule
+            The kernel's rule of combination.
+        """
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -79,7 +79,18 @@ class Bridge(Combining):
         return {"rule": self.rule} | ({} if self.rule == "median" else {"b": self.b or 0})
 
     def combination(self, problem: Problem) -> Rule:
-        """Return the rule, where every client has neighbours enough for it."""
+        """Return the rule, where every client has neighbours enough for it.
+
+        Parameters
+        ----------
+        problem : Problem
+            Objective and network.
+
+        Returns
+        -------
+        Rule
+            The kernel's rule of combination.
+        """
         if self.rule == "median":
             return Rule("median")
         b = self.b or 0

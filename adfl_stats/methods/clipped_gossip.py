@@ -90,7 +90,18 @@ class ClippedGossip(Combining):
         return {"radius": self.radius if isinstance(self.radius, str) else float(self.radius)}
 
     def combination(self, problem: Problem) -> Rule:
-        """Return the rule that clips differences."""
+        """Return the rule that clips differences.
+
+        Parameters
+        ----------
+        problem : Problem
+            Objective and network.
+
+        Returns
+        -------
+        Rule
+            The kernel's rule of combination.
+        """
         if self.radius == "second":
             return Rule("clip-second")
         if self.radius == "declared":

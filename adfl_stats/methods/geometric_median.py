@@ -67,5 +67,16 @@ class GeometricMedian(Combining):
         return {"iterations": self.iterations}
 
     def combination(self, problem: Problem) -> Rule:
-        """Return the rule of geometric medians."""
+        """Return the rule of geometric medians.
+
+        Parameters
+        ----------
+        problem : Problem
+            Objective and network.
+
+        Returns
+        -------
+        Rule
+            The kernel's rule of combination.
+        """
         return Rule("geometric", self.iterations, self.smoothing)

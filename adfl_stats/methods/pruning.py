@@ -39,7 +39,18 @@ class _Pruning(Combining):
         return {"b": self.b}
 
     def combination(self, problem: Problem) -> Rule:
-        """Return the mean of the clients that are kept."""
+        """Return the mean of the clients that are kept.
+
+        Parameters
+        ----------
+        problem : Problem
+            Objective and network.
+
+        Returns
+        -------
+        Rule
+            The kernel's rule of combination.
+        """
         check_neighbours(problem, self.name, self.b + 1, f"b + 1 at b = {self.b}, so that one is left")
         return Rule(self.name.lower(), self.b)
 
