@@ -128,11 +128,11 @@ class Refitter:
             out.append(Refit(counts, point, weights, total, spread, phi))
         return out
 
-    def standard_errors(self, record: FitRecord, one: Refit, cov_type: str) -> Array:
-        """Return the standard errors of a refit by a kind of covariance, given its weights."""
+    def precision(self, record: FitRecord, one: Refit, cov_type: str) -> tuple[Array, Array]:
+        """Return standard errors and degrees of freedom of a refit by a kind of covariance, given its weights."""
         glm, P = self.problem.glm, self.problem.P
         if not np.isfinite(one.theta).all():
-            return np.full(P, np.nan)
+            return np.full(P, np.nan), np.full(P, np.nan)
         slope = None if glm.penalty is None else glm.penalty.gradient(one.theta)
         point = sums_at(glm.data, glm.family, one.theta, one.total_weights, slope=slope)
         point = point.penalised(glm.penalty, one.theta, float(one.total_weights.mean()))
@@ -152,7 +152,8 @@ class Refitter:
                 glm.data, glm.family, one.theta, one.total_weights, point.weighted_sums, smooth=True, slope=slope
             )
         seen = replace(record, total_weights=one.total_weights, at_estimate=AtEstimate.of_parts(parts))
-        return Inference(seen, cov_type).standard_errors(np.eye(P))
+        inference = Inference(seen, cov_type)
+        return inference.standard_errors(np.eye(P)), inference.df(np.eye(P))
 
     def _weights(self, counts: Ints, draw: Draw | None) -> tuple[Array, Array]:
         """Return the weights of a draw, and its total weights."""

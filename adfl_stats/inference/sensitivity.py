@@ -40,8 +40,9 @@ class Sensitivity:
 
     Attributes
     ----------
-    params, bse : DataFrame
-        One row a choice, one column a coefficient.
+    params, bse, df : DataFrame
+        Estimates, standard errors and degrees of freedom (infinite where tests are z tests): one row a choice, one
+        column a coefficient.
     trusted : Series
         Clients that are not down-weighted.
 
@@ -58,6 +59,7 @@ class Sensitivity:
 
     params: pd.DataFrame
     bse: pd.DataFrame
+    df: pd.DataFrame
     trusted: pd.Series
 
     @property
@@ -76,8 +78,9 @@ class Sensitivity:
         Returns
         -------
         DataFrame
-            trusted : clients that are not down-weighted; coefficient, coef, se : the estimate and its standard error;
-            shift : its distance from the fit's, in standard errors of the fit.
+            trusted : clients that are not down-weighted; coefficient, coef, se, df : the estimate, its standard
+            error and the degrees of freedom of its t test; shift : its distance from the fit's, in standard errors of
+            the fit.
         """
         names = self.params.columns
         if coefficient is not None and coefficient not in names:
@@ -94,13 +97,14 @@ class Sensitivity:
                 "coefficient": names[which],
                 "coef": self.params.to_numpy()[rows, which],
                 "se": self.bse.to_numpy()[rows, which],
+                "df": self.df.to_numpy()[rows, which],
                 "shift": shift[rows, which],
             },
             index=self.params.index,
         )
 
     def plot(self, coefficient: str | None = None, ax: Axes | None = None) -> Axes:
-        """Draw one coefficient with its interval under every choice.
+        """Draw one coefficient with its 95 % interval under every choice.
 
         Parameters
         ----------
@@ -134,7 +138,7 @@ class Sensitivity:
     @property
     def _table(self) -> pd.DataFrame:
         """All choices, and of the clients left out the five that move the estimate most."""
-        table = self.to_frame()
+        table = self.to_frame().drop(columns="df")
         left = table.index.get_level_values(0) == "without"
         most = table[left].sort_values("shift", key=np.abs, ascending=False).index[:5]
         return pd.concat([table[~left], table.loc[most]])
@@ -158,22 +162,32 @@ class Sensitivity:
 def sensitivity_of(res: Results, *, clients: bool, progress: bool) -> Sensitivity:
     """Fit again under other choices."""
     model, recipe = model_of(res, "sensitivity")
-    rows: dict[tuple[str, str], tuple[Array, Array, int]] = {
-        BASE: (res.params.to_numpy(), res.bse.to_numpy(), int(res.record.trusted.sum()))
-    }
+    rows: dict[tuple[str, str], _Row] = {BASE: _row(res)}
     with warnings.catch_warnings():
         # Warnings of the fits that are compared are about them; the table shows what they lead to.
         warnings.simplefilter("ignore")
         for key, method, heterogeneity in _choices(res, model, recipe):
-            other = model.fit(method, heterogeneity=heterogeneity)
-            rows[key] = other.params.to_numpy(), other.bse.to_numpy(), int(other.record.trusted.sum())
+            rows[key] = _row(model.fit(method, heterogeneity=heterogeneity))
         if clients:
             rows |= _without_each(res, progress=progress)
     index = pd.MultiIndex.from_tuples(list(rows), names=["choice", "value"])
-    params, errors = (
-        pd.DataFrame([row[k] for row in rows.values()], index=index, columns=res.params.index) for k in (0, 1)
+    params, errors, df = (
+        pd.DataFrame([row[k] for row in rows.values()], index=index, columns=res.params.index) for k in range(3)
     )
-    return Sensitivity(params, errors, pd.Series([row[2] for row in rows.values()], index=index, name="trusted"))
+    return Sensitivity(params, errors, df, pd.Series([row[3] for row in rows.values()], index=index, name="trusted"))
+
+
+# Estimates, standard errors, degrees of freedom, and how many clients are trusted.
+_Row = tuple[Array, Array, Array, int]
+
+
+def _row(res: Results) -> _Row:
+    return (
+        res.params.to_numpy(),
+        res.bse.to_numpy(),
+        res.degrees_of_freedom().to_numpy(),
+        int(res.record.trusted.sum()),
+    )
 
 
 def _choices(res: Results, model: Any, recipe: Recipe) -> Iterator[tuple[tuple[str, str], Method, str]]:
@@ -207,7 +221,7 @@ def _choices(res: Results, model: Any, recipe: Recipe) -> Iterator[tuple[tuple[s
         yield ("heterogeneity", kind), adaptive, kind
 
 
-def _without_each(res: Results, *, progress: bool) -> dict[tuple[str, str], tuple[Array, Array, int]]:
+def _without_each(res: Results, *, progress: bool) -> dict[tuple[str, str], _Row]:
     """Fit again without each client that has weight, weights estimated anew."""
     refits = Refitter.of(res, "sensitivity")
     M, kind = len(refits.labels), res.cov_type
@@ -216,7 +230,7 @@ def _without_each(res: Results, *, progress: bool) -> dict[tuple[str, str], tupl
     for m, one in enumerate(refits.each(draws, progress=progress, label="clients left out")):
         inside = one.counts > 0
         trusted = int((inside & trusted_by(one.weights)).sum())
-        rows["without", str(refits.labels[m])] = one.theta, refits.standard_errors(res.record, one, kind), trusted
+        rows["without", str(refits.labels[m])] = one.theta, *refits.precision(res.record, one, kind), trusted
     return rows
 
 

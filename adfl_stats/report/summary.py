@@ -207,7 +207,7 @@ def summary_notes(res: Results) -> list[str]:
             "not fit the majority; it does not mean that its data are corrupt."
         )
         notes += [check.note for check in unseen_contamination(fit)]
-    notes += _flag_notes(res)
+    notes += _flag_notes(res) + _misfit_notes(res)
     if fit.glance.differ:
         mean = {
             "client": "each client counts once",
@@ -270,6 +270,20 @@ def _flag_notes(res: Results) -> list[str]:
     return [
         f"Flags (res.clients(), q = {FDR:g}) and weights differ: {'; '.join(part for part in parts if part)}. A flag "
         "tests one client against chance; a weight is about all clients at once."
+    ]
+
+
+def _misfit_notes(res: Results) -> list[str]:
+    """Name clients that a method without weights counts though they do not fit; Cochran's Q is without them."""
+    fit = res.record
+    if fit.details.get("equalise") or "lam" in fit.details:
+        return []
+    apart = fit.labels[fit.trusted & (fit.glance.probabilities[:, 0] <= 0.5)]
+    if not len(apart):
+        return []
+    return [
+        f"{len(apart)} client(s) that count here do not fit the majority ({listing(apart)}); Cochran's Q is that of "
+        "the others. See res.clients(); ad.ADFL() weighs clients by how they fit."
     ]
 
 

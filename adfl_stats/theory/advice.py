@@ -108,7 +108,7 @@ def advise_on(make: Callable[[Network], Problem], network: Network, method: Meth
     limits = bottleneck(problem, steps, tolerance, here.rounds)
     table = _repairs(make, problem, weights, method.balance, tolerance, here)
     return Advice(
-        title="Advice on step and rounds",
+        title=_title(method),
         checks=_checks(problem, here, limits, tolerance),
         advice=(
             *_sentences(here, limits, table, tolerance),
@@ -220,10 +220,8 @@ def _on_bottleneck(here: Outlook, limits: Bottleneck, table: pd.DataFrame) -> It
         f"a network that agrees in one round would need {_count(limits.perfect_network)} rounds, perfectly conditioned "
         f"data on this network {_count(limits.perfect_data)}, as it is {_count(here.rounds)}."
     )
-    fewer = [str(name) for name in table.index[1:] if float(table["exchanges"][name]) < here.rounds]
     if limits.name == NETWORK:
-        see = "See the repairs with fewer exchanges." if fewer else "More neighbours would help; no repair here does."
-        yield f"The network is the bottleneck: {counts} {see}"
+        yield f"The network is the bottleneck: {counts} {_better_network(here, table)}"
     elif limits.name == DATA:
         rescaled = float(table["exchanges"]["fit(method) in rounds"])
         yield f"The data are the bottleneck: {counts} " + (
@@ -235,8 +233,21 @@ def _on_bottleneck(here: Outlook, limits: Bottleneck, table: pd.DataFrame) -> It
         yield f"Neither network nor data is a bottleneck: {counts} A larger tolerance, or cutting the step, helps."
 
 
+def _better_network(here: Outlook, table: pd.DataFrame) -> str:
+    """Return which change of the network needs the fewest exchanges, if one needs fewer; other steps are no such."""
+    others = table["exchanges"][[str(name).startswith("net.") for name in table.index]].dropna()
+    if others.empty or others.min() >= here.rounds:
+        return "No change of weights in the table needs fewer exchanges; more neighbours may."
+    return f"{others.idxmin()} needs the fewest exchanges of the changes of the network, {_count(others.min())}."
+
+
 def _count(rounds: float) -> str:
     return f"about {rounds:.0f}" if math.isfinite(rounds) else "more than can be counted"
+
+
+def _title(method: Method) -> str:
+    """Return the title, with what the advice is about: a fit of the same data by another method needs other steps."""
+    return f"Advice on step and rounds of {method.name}" + (" with balanced steps" if method.balance else "")
 
 
 def _unknown_weights(method: Method) -> str:

@@ -238,8 +238,10 @@ class Report:
 
 
 def number(value: float | None) -> str:
-    """Return a number with four significant digits; a dash where there is none."""
-    return "-" if value is None or math.isnan(value) else f"{value:.4g}"
+    """Return a number with four significant digits, or as a whole one up to a million; a dash where there is none."""
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e6 else f"{value:.4g}"
 
 
 def _shown(value: float | None) -> str:
@@ -258,7 +260,7 @@ def factor_text(value: float) -> str:
 
 
 def _row(name: str, value: str, bound: str, status: str) -> str:
-    return f"{name:<35} {value:>10}  {bound:<18} {status:>10}"
+    return f"{name:<34} {value:>11}  {bound:<18} {status:>10}"
 
 
 def _json_number(value: float | None) -> float | str | None:

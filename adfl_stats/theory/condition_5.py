@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
-from adfl_stats.theory.checks import FAILS, HOLDS, UNKNOWN, decided
+from adfl_stats.theory.checks import FAILS, HOLDS, UNKNOWN, decided, factor_text
 
 __all__ = ["Condition5", "below_1", "condition_5"]
 
@@ -44,8 +44,8 @@ class Condition5:
 
     @property
     def rho_text(self) -> str:
-        """The value of rho with four decimals, after ">=" where it is a lower bound."""
-        return f">= {self.rho:.4f}" if self.trouble else f"{self.rho:.4f}"
+        """The value of rho, as all reports have it, after ">=" where it is a lower bound."""
+        return f">= {factor_text(self.rho)}" if self.trouble else factor_text(self.rho)
 
 
 def condition_5(network: Network | NetworkSchedule) -> Condition5:

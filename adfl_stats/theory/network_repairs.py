@@ -114,7 +114,10 @@ def _balanced_steps(net: Network, as_is: list[object]) -> list[object]:
     if len(net.unheard):
         return _without_numbers(f"not possible: {counted(len(net.unheard), 'has', 'have')} influence zero")
     before, after = net.effective_clients / net.n_clients, net.balanced_efficiency
-    return [*as_is[:4], f"W stays; efficiency of DFL from about {before:.3g} to {after:.3g}"]
+    gain = (
+        f"efficiency of DFL from about {before:.3g} to {after:.3g}" if 1.0 - before > SMALL_LOSS else "little to gain"
+    )
+    return [*as_is[:4], f"W stays; {gain}"]
 
 
 def _without_numbers(note: str) -> list[object]:

@@ -66,11 +66,10 @@ def test_a_client_left_out_is_a_fit_without_it(family):
     whole = model_of(X[inside], y[inside], client[inside], labels, family=family).fit(tolerance=0.005)
     assert_allclose(one.theta, whole.params, atol=0.02 * whole.bse.min())
     assert_allclose(np.delete(one.weights, 9), whole.client_weights, atol=0.02)
-    errors = Refitter.of(res, "bootstrap").standard_errors(res.record, one, "CR2")
-    assert_allclose(errors, whole.standard_errors("CR2"), rtol=0.02)
-    assert_allclose(
-        Refitter.of(res, "bootstrap").standard_errors(res.record, one, "HC3"), whole.standard_errors("HC3"), rtol=0.02
-    )
+    for kind in ("CR2", "HC3"):
+        errors, df = Refitter.of(res, "bootstrap").precision(res.record, one, kind)
+        assert_allclose(errors, whole.standard_errors(kind), rtol=0.02)
+        assert_allclose(df, whole.degrees_of_freedom(kind), rtol=0.02)
 
 
 def test_intervals_are_quantiles_and_a_seed_repeats_them():

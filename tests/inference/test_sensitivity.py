@@ -42,6 +42,7 @@ def test_rows_are_fits(model, res, table):
         slack = 1e-2 if row[0] == "lambda" else 1e-6
         assert_allclose(table.params.loc[row], fit.params, rtol=slack, atol=slack)
         assert_allclose(table.bse.loc[row], fit.bse, rtol=slack)
+        assert_allclose(table.df.loc[row], fit.degrees_of_freedom(), rtol=slack)
         assert table.trusted[row] == fit.record.trusted.sum()
     assert_allclose(table.shift.loc["balance", "off"], (model.fit(ad.ADFL()).params - res.params) / res.bse, atol=1e-6)
 
@@ -58,9 +59,20 @@ def test_clients_left_out_are_fits_without_them(model, res, table):
     assert (table.trusted.loc["without"] == (~aside).sum() - (~aside).to_numpy()).all()
 
 
+def test_the_plot_has_the_intervals_of_a_fit_by_students_t():
+    rng = np.random.default_rng(5)
+    client = np.repeat(np.arange(8), 20)
+    X = np.column_stack([np.ones(160), rng.normal(size=160)])
+    y = X.sum(axis=1) + 0.7 * rng.normal(size=8)[client] + rng.normal(size=160)
+    res = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.complete(8)).fit()
+    assert res.use_t
+    drawn = res.sensitivity(clients=False).plot("x1").collections[0].get_segments()
+    assert_allclose(drawn[-1][:, 0], res.conf_int().loc["x1"])
+
+
 def test_frame_text_and_plot(res, table):
     frame = table.to_frame()
-    assert list(frame.columns) == ["trusted", "coefficient", "coef", "se", "shift"]
+    assert list(frame.columns) == ["trusted", "coefficient", "coef", "se", "df", "shift"]
     row = frame.loc[("heterogeneity", "none")]
     assert row["shift"] == table.shift.loc[("heterogeneity", "none"), row["coefficient"]]
     assert abs(row["shift"]) == table.shift.loc[("heterogeneity", "none")].abs().max()
@@ -72,7 +84,9 @@ def test_frame_text_and_plot(res, table):
     assert "Of 12 clients left out one at a time" in text
     assert max(map(len, text.splitlines())) <= 90
     assert "<table" in table._repr_html_()
-    assert table.plot("x1").get_xlabel() == "x1"
+    ax = table.plot("x1")
+    assert ax.get_xlabel() == "x1"
+    assert_allclose(ax.collections[0].get_segments()[-1][:, 0], res.conf_int().loc["x1"])
     with pytest.raises(ValueError, match="coefficient is 'x9'"):
         table.plot("x9")
     assert "without" not in res.sensitivity(clients=False).params.index.get_level_values(0)

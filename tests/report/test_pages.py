@@ -246,7 +246,8 @@ def test_largest_sensitivities_are_drawn(tmp_path):
     index = pd.MultiIndex.from_tuples([("this fit", ""), *(("without", f"h<{k}") for k in range(40))])
     shift = np.concatenate([[0.0], np.linspace(-2.0, 2.0, 40)])
     params = pd.DataFrame({"x1": 1.0 + 0.1 * shift}, index=index)
-    found = Sensitivity(params, pd.DataFrame({"x1": 0.1}, index=index), pd.Series(40, index=index))
+    errors, df = pd.DataFrame({"x1": 0.1}, index=index), pd.DataFrame({"x1": np.inf}, index=index)
+    found = Sensitivity(params, errors, df, pd.Series(40, index=index))
     page = checked(linear().fit(ad.DFL(), step=0.1, rounds=60).report(tmp_path / "fit.html", also=[found]))
     marks = {
         found["data-t"]: found["class"] for _, found, _ in page.elements if " moves by " in found.get("data-t", "")

@@ -216,3 +216,35 @@ def test_factors_close_to_one_read_the_same_everywhere():
         assert "0.9999 " not in page
         assert text in page
     assert str(case.network).count(text) >= 3
+
+
+def test_advice_says_what_it_is_about_and_names_repairs_that_help(case):
+    """The title names the method; of a network that is the bottleneck, the best change, or that there is none."""
+    page = case.advice
+    assert page.title == "Advice on step and rounds of weighted DFL"
+    words = " ".join(page.advice)
+    table = page.tables["What a repair would change (exchanges: rounds times combine steps)"]
+    networks = table["exchanges"][table.index.str.startswith("net.")].dropna()
+    if page.bottleneck != "network":
+        assert "bottleneck: " not in words or "The network is the bottleneck" not in words
+    elif networks.min() < page.rounds:
+        assert f"{networks.idxmin()} needs the fewest exchanges of the changes of the network" in words
+    else:
+        assert "No change of weights in the table needs fewer exchanges" in words
+
+
+def test_the_summary_prints_rho_as_the_reports_do(case):
+    line = next(line for line in str(case.res.summary()).splitlines() if line.startswith("Condition 5: rho"))
+    page = next(line for line in str(case.report).splitlines() if line.startswith("Condition 5: rho"))
+    assert line.split("rho")[1].split("<")[0].strip() == page.split("rho")[1].split("<")[0].strip()
+
+
+def test_clients_that_count_and_do_not_fit_are_named():
+    """Standard DFL counts the abnormal clients: Cochran's Q is that of the others, and the summary says so."""
+    case = Case("complete")
+    res = case.model.fit(ad.DFL(), step=STEP, rounds=ROUNDS)
+    text = " ".join(str(res.summary()).split())
+    bad = np.flatnonzero(case.sim.abnormal)
+    assert len(bad) == 4
+    assert f"4 client(s) that count here do not fit the majority ({', '.join(map(str, bad))})" in text
+    assert "do not fit the majority (" not in " ".join(str(case.res.summary()).split())

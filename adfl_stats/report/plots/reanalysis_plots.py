@@ -24,7 +24,7 @@ MOST = 10
 
 
 def sensitivity(found: Sensitivity, coefficient: str | None = None, ax: Axes | None = None) -> Axes:
-    """Plot one coefficient under every choice, with 1.96 standard errors on both sides.
+    """Plot one coefficient under every choice, with the 95 % interval of each fit.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def sensitivity(found: Sensitivity, coefficient: str | None = None, ax: Axes | N
     table = pd.concat([table[~left], table.loc[most]])[::-1]
     ax = axes_for(ax, (7.0, 1.0 + 0.22 * len(table)))
     place = np.arange(len(table))
-    reach, base = 1.96 * table["se"].to_numpy(), table.iloc[-1]
+    reach, base = stats.t.isf(0.025, table["df"]) * table["se"].to_numpy(), table.iloc[-1]
     ax.axvspan(base["coef"] - reach[-1], base["coef"] + reach[-1], color=QUIET, alpha=0.15, lw=0)
     colours = [TRUSTED if abs(shift) < 1.0 else DOUBTED for shift in table["shift"]]
     ax.hlines(place, table["coef"] - reach, table["coef"] + reach, color=colours, lw=1.0)
