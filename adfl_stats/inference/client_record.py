@@ -166,9 +166,8 @@ def record_clients(
     informative, everybody = summaries.ranks > 0, members.count(np.ones(M, dtype=bool))
     # A client without information has p-value one, unless its numbers overflow.
     silent = ~informative & (model.probabilities[:, 0] > 0.5)
-    statistics, ranks = _statistics(
-        model, total_weights / (everybody * rows) if smooth else np.zeros(M), rows[:, None, None] * information
-    )
+    alone = total_weights / (everybody * rows) if smooth else np.zeros(M)
+    statistics, ranks = _statistics(model, alone, rows, information)
     inflation, df = _empirical_null(
         statistics, ranks, null.df, (model.probabilities[:, 0] > 0.5) & informative, members
     )
@@ -233,7 +232,7 @@ def client_effects(model: ClientModel) -> ClientEffects:
     return ClientEffects(deviations, errors, effects, effect_errors)
 
 
-def _statistics(model: ClientModel, alone: Array, information: Array) -> tuple[Array, Ints]:
+def _statistics(model: ClientModel, alone: Array, rows: Array, information: Array) -> tuple[Array, Ints]:
     """Return s_m' Var(s_m)^+ s_m and its rank, in coordinates in which the client's information is the identity.
 
     With W_m the variance of the whitened score z_m (noise level times shape, plus L_m'T L_m) and a_m what a row of the
@@ -250,8 +249,9 @@ def _statistics(model: ClientModel, alone: Array, information: Array) -> tuple[A
     bread = S = np.zeros((P, P))
 
     def summed(share: Array, at: slice) -> Array:
-        use = informative[at]
-        return np.tensordot(share[at][use], information[at][use], 1)
+        use, each = informative[at], share[at] * rows[at]
+        # Without a copy of the matrices where there is no need of one.
+        return np.tensordot(each[use], information[at] if use.all() else information[at][use], 1)
 
     if members.count(alone):
         bread = inverse(members.total(partial(summed, alone)))

@@ -38,14 +38,15 @@ def client_scores(
 ) -> tuple[ClientScores, Array, Mask]:
     """Return the scores of the clients that have one, per unit of noise, the coefficients' units and the clients.
 
-    `information` (M, P, P), if given, is that behind the summaries, and saves its product from their factors.
+    `information` (M, P, P), if given, is that behind the summaries, and saves its product from their factors; it is
+    overwritten.
     """
     informative = summaries.ranks > 0
     P = summaries.scores.shape[1]
     noise, level = np.sqrt(null.dispersions[informative]), np.sqrt(null.dispersion)
     # Noise relative to its typical level, or data of tiny or huge numbers would overflow; `units` make up for it.
-    A = summaries.factors[informative]
-    A *= (level / noise)[:, None, None]
+    relative = level / noise
+    A = summaries.factors if informative.all() else summaries.factors[informative]
     # The score and its expectations under corruptions of known form.
     z = (
         np.concatenate([summaries.scores[informative, None], summaries.altered[informative]], axis=1)
@@ -53,21 +54,23 @@ def client_scores(
     )
     full = summaries.ranks[informative] == P
     shaped = bool((null.shape != np.eye(P)).any())
-    if shaped:
-        lower = np.linalg.cholesky(null.shape)
-        A[full] = np.linalg.solve(lower, A[full])
-        z[full] = np.linalg.solve(lower, z[full].transpose(0, 2, 1)).transpose(0, 2, 1)
     if information is None or shaped:
-        J = A.transpose(0, 2, 1) @ A
+        A = A * relative[:, None, None]
+        if shaped:
+            lower = np.linalg.cholesky(null.shape)
+            A[full] = np.linalg.solve(lower, A[full])
+            z[full] = np.linalg.solve(lower, z[full].transpose(0, 2, 1)).transpose(0, 2, 1)
+        J, slopes = A.transpose(0, 2, 1) @ A, z @ A
     else:
-        J = information[informative]
-        J *= np.square(level / noise)[:, None, None]
+        J = information if informative.all() else information[informative]
+        J *= np.square(relative)[:, None, None]
+        slopes = (z * relative[:, None, None]) @ A
     if units is None:
         known = summaries.members.gather(np.diagonal(J, axis1=1, axis2=2))
         typical, largest = np.median(known, axis=0), known.max(axis=0)
         units = level / np.sqrt(np.where(typical > 1e-6 * largest, typical, largest))
     J *= (units / level)[:, None] * (units / level)
-    slopes = (z @ A) * (units / level)
+    slopes *= units / level
     scores = ClientScores(
         slopes=slopes[:, 0],
         information=J,
