@@ -21,8 +21,8 @@ __all__ = [
 ]
 
 
-# A column of unit length has full rank where more than this is left of it beside those before it. Ours: the inverse then
-# has a relative error of at most about 1e-16 / 1e-8.
+# A unit column adds to the rank where more than this is left of it beside those before it. Ours: its square, 1e-8, is
+# half of the digits.
 LEAST_PIVOT = 1e-4
 # From this dimension on, a call of LAPACK for each matrix costs less than a loop over the columns of all. Ours.
 LARGE = 24

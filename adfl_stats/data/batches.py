@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,17 @@ from adfl_stats._types import Array, Ints
 from adfl_stats.data import client_data as _data
 from adfl_stats.data.client_data import ClientData
 
-__all__ = ["Batch", "batches", "client_chunks", "of_clients", "row_blocks", "row_clients", "whole_clients"]
+__all__ = [
+    "Batch",
+    "RowSums",
+    "batches",
+    "client_chunks",
+    "of_clients",
+    "one_pass",
+    "row_blocks",
+    "row_clients",
+    "whole_clients",
+]
 
 
 # Entries of the (P, P) matrices of a batch's clients together. Ours: 8 MB.
@@ -122,6 +132,24 @@ def batches(data: ClientData, P: int) -> Iterator[Batch]:
     """Yield the batches of `whole_clients` one by one, for sums over the pieces of a client."""
     for group in whole_clients(data, P):
         yield from group
+
+
+class RowSums(Protocol):
+    """Sums that are gathered while a pass over the data goes on."""
+
+    def add(self, batch: Batch) -> None:
+        """Take in the rows of a batch."""
+
+    def result(self) -> Any:
+        """Return what was found, after the last batch."""
+
+
+def one_pass(data: ClientData, *sums: RowSums) -> list[Any]:
+    """Gather several sums in one pass over the data, and return their results."""
+    for batch in batches(data, data.X.shape[1]):
+        for one in sums:
+            one.add(batch)
+    return [one.result() for one in sums]
 
 
 def client_chunks(M: int, P: int, part: slice = slice(None)) -> list[slice]:

@@ -12,6 +12,7 @@ import numpy as np
 from adfl_stats._properties import once
 from adfl_stats._threads import one_blas_thread
 from adfl_stats._types import Array
+from adfl_stats.data.batches import one_pass
 from adfl_stats.engine.numerical_error import (
     NumericalError,
     StandardErrors,
@@ -21,14 +22,14 @@ from adfl_stats.engine.numerical_error import (
 )
 from adfl_stats.engine.problem import Problem
 from adfl_stats.errors import DivergenceError
-from adfl_stats.inference.by_row import ByRow, gather_rows
+from adfl_stats.inference.by_row import ByRow, ByRowSums
 from adfl_stats.inference.client_diagnostics import ClientDiagnostics, gather_diagnostics
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord, client_effects, record_clients
 from adfl_stats.inference.clustered import Clustered, gather_clustered
 from adfl_stats.inference.glance import alike, common_model
 from adfl_stats.inference.judging import judging_point
 from adfl_stats.losses.point_sums import PointSums, WeightedSums, sums_at
-from adfl_stats.losses.regularity import Regularity, regularity
+from adfl_stats.losses.regularity import Regularity, RegularitySums
 from adfl_stats.methods import Outcome
 from adfl_stats.trust import ClientModel, has_known_dispersion, model_at
 from adfl_stats.trust.summaries import Summaries, Summariser
@@ -124,6 +125,28 @@ class _Source:
         seen = self.point.weighted_sums
         return standard_errors_from(self.problem, seen.hessian, seen.meat)
 
+    @property
+    def row_sums(self) -> ByRowSums:
+        """What gathers inference by row in a pass over the data."""
+        problem, outcome, penalty = self.problem, self.outcome, self.problem.glm.penalty
+        return ByRowSums(
+            problem.glm.data,
+            problem.glm.family,
+            self.params,
+            outcome.steps.total_weights,
+            self.point.weighted_sums,
+            smooth=outcome.smooth,
+            slope=None if penalty is None else penalty.gradient(self.params),
+            members=problem.members,
+        )
+
+    @property
+    def regularity_sums(self) -> RegularitySums:
+        """What gathers curvatures and moments of Conditions 3 and 4 in a pass over the data."""
+        glm, members = self.problem.glm, self.problem.members
+        clients, parts = self.seen[0].clients, members.transport.batches()
+        return RegularitySums(glm.data, glm.family, self.params, clients, glm.penalty, members.total, parts)
+
     @once
     def client_model(self) -> ClientModel:
         """The model of clients, with scores where they are judged."""
@@ -198,7 +221,7 @@ class AtEstimate:
         return None if self._source is None else self._source.model
 
     def parts(self) -> dict[str, Any]:
-        """Return all parts, computed where need be."""
+        """Return all parts, computed where need be: in two passes over the data, or three with a penalty."""
         return {name: getattr(self, name) for name in PARTS}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -274,19 +297,13 @@ class AtEstimate:
 
     @_Part
     def by_row(self) -> ByRow:
-        """Inference by row with leverages; takes a second pass over the data."""
+        """Inference by row with leverages; takes a second pass over the data, which serves `regularity` as well."""
         source = self._from
-        problem, outcome, penalty = source.problem, source.outcome, source.problem.glm.penalty
-        return gather_rows(
-            problem.glm.data,
-            problem.glm.family,
-            source.params,
-            outcome.steps.total_weights,
-            self.weighted_sums,
-            smooth=outcome.smooth,
-            slope=None if penalty is None else penalty.gradient(source.params),
-            members=problem.members,
-        )
+        if "regularity" in self.__dict__:
+            (by_row,) = one_pass(source.problem.glm.data, source.row_sums)
+            return by_row
+        by_row, self.__dict__["regularity"] = one_pass(source.problem.glm.data, source.row_sums, source.regularity_sums)
+        return by_row
 
     @_Part
     def diagnostics(self) -> ClientDiagnostics:
@@ -302,7 +319,5 @@ class AtEstimate:
     @_Part
     def regularity(self) -> Regularity:
         """Curvatures and moments of Conditions 3 and 4; takes a second pass over the data."""
-        source = self._from
-        glm, members = source.problem.glm, source.problem.members
-        clients, parts = source.seen[0].clients, members.transport.batches()
-        return regularity(glm.data, glm.family, source.params, clients, glm.penalty, members.total, parts)
+        (found,) = one_pass(self._from.problem.glm.data, self._from.regularity_sums)
+        return found

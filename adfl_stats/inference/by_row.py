@@ -28,7 +28,6 @@ and Statistics 98, 701-712.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,7 +35,7 @@ import numpy as np
 
 from adfl_stats._algebra import inverse
 from adfl_stats._types import Array
-from adfl_stats.data.batches import MATRIX_ENTRIES, row_blocks, row_clients
+from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, row_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.inference.clustered import LEAST_VARIANCE, carry_weight
@@ -44,7 +43,7 @@ from adfl_stats.losses.client_sums import linear_predictor, meat, scaled
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.point_sums import WeightedSums
 
-__all__ = ["ByRow", "gather_rows", "row_contrast_df"]
+__all__ = ["ByRow", "ByRowSums", "row_contrast_df"]
 
 
 # Most coefficients for which any contrast has its own degrees of freedom: they take 3 P^4 numbers. Ours: half a MB.
@@ -70,7 +69,7 @@ class ByRow:
         The estimate's variance under the model, per unit of dispersion, and the mean of its HC2 estimate there. They
         are the same but for directions that one row alone identifies.
     own, pairs : ndarray
-        What gives the degrees of freedom of any contrast, see `_Sums`; empty for many coefficients.
+        What gives the degrees of freedom of any contrast, see `_Layout`; empty for many coefficients.
     """
 
     rows: int
@@ -83,18 +82,8 @@ class ByRow:
     pairs: Array
 
 
-def gather_rows(
-    data: ClientData,
-    family: Family,
-    theta: Array,
-    weights: Array,
-    weighted_sums: WeightedSums,
-    *,
-    smooth: bool,
-    slope: Array | None = None,
-    members: Members = EVERYBODY,
-) -> ByRow:
-    """Find HC2, HC3 and their degrees of freedom in one pass over the data.
+class ByRowSums:
+    """Finds HC2, HC3 and their degrees of freedom during a pass over the data.
 
     Parameters
     ----------
@@ -111,25 +100,50 @@ def gather_rows(
     members : Members
         The clients; those of the rows are ours.
     """
-    P, everybody = len(theta), members.count(np.ones(len(weights), dtype=bool))
-    rows = int(members.sum(data.sizes[carry_weight(weights, data.totals, members)]))
-    none = np.zeros(0)
-    if not smooth:
-        square = np.full((P, P), np.nan)
-        return ByRow(rows, square, square, np.full(P, np.nan), square, square, none, none)
-    B = inverse(weighted_sums.information)
-    working = B @ weighted_sums.model_meat @ B
-    keeps = P <= MOST_TENSOR
-    exact = keeps or int(members.sum(data.sizes)) * P**3 <= MOST_PRODUCTS
-    per_row = weights / (everybody * data.totals)
-    layout = _Sums(P, keeps=keeps, exact=exact)
-    packed = members.total(partial(_part, data, family, theta, per_row, (B, working), layout, slope))
-    layout.unpack(packed)
-    bread = inverse(weighted_sums.hessian)
-    expected = layout.expected
-    own, pairs = (layout.own, layout.pairs) if keeps else (none, none)
-    df = layout.df(B, working)
-    return ByRow(rows, bread @ layout.hc2 @ bread, bread @ layout.hc3 @ bread, df, working, expected, own, pairs)
+
+    def __init__(
+        self,
+        data: ClientData,
+        family: Family,
+        theta: Array,
+        weights: Array,
+        weighted_sums: WeightedSums,
+        *,
+        smooth: bool,
+        slope: Array | None = None,
+        members: Members = EVERYBODY,
+    ) -> None:
+        self._data, self._weights, self._seen, self._members = data, weights, weighted_sums, members
+        P, self._sums = len(theta), {}
+        keeps = P <= MOST_TENSOR
+        exact = keeps or int(members.sum(data.sizes)) * P**3 <= MOST_PRODUCTS
+        self._layout = _Layout(P, keeps=keeps, exact=exact)
+        if smooth:
+            self._bread = inverse(weighted_sums.information)
+            self._working = self._bread @ weighted_sums.model_meat @ self._bread
+            per_row = weights / (members.count(np.ones(len(weights), dtype=bool)) * data.totals)
+            each = partial(_PartSums, data, family, theta, (self._bread, self._working), self._layout, slope)
+            self._sums = {str(at): each(_only(per_row, at)) for at in members.transport.batches()}
+
+    def add(self, batch: Batch) -> None:
+        """Take in the rows of a batch."""
+        for sums in self._sums.values():
+            sums.add(batch.rows)
+
+    def result(self) -> ByRow:
+        """Return what was found."""
+        weights, members, layout, none = self._weights, self._members, self._layout, np.zeros(0)
+        rows = int(members.sum(self._data.sizes[carry_weight(weights, self._data.totals, members)]))
+        if not self._sums:
+            P = layout.P
+            square = np.full((P, P), np.nan)
+            return ByRow(rows, square, square, np.full(P, np.nan), square, square, none, none)
+        layout.unpack(members.total(lambda at: self._sums[str(at)].packed()))
+        bread = inverse(self._seen.hessian)
+        own, pairs = (layout.own, layout.pairs) if layout.keeps else (none, none)
+        hc2, hc3 = (bread @ meat @ bread for meat in (layout.hc2, layout.hc3))
+        df = layout.df(self._bread, self._working)
+        return ByRow(rows, hc2, hc3, df, self._working, layout.expected, own, pairs)
 
 
 def row_contrast_df(record: ByRow, bread: Array, contrasts: Array) -> Array:
@@ -155,8 +169,8 @@ def row_contrast_df(record: ByRow, bread: Array, contrasts: Array) -> Array:
     return out
 
 
-class _Sums:
-    """Sums over rows. Contributions of a contrast c enter by a = B c.
+class _Layout:
+    """Names and shapes of the sums over rows, and what is made of them. Contributions of a contrast c enter by a = B c.
 
     own : (2, ...)
         Sums of t^4 g^2 g^2 with g = a'Z M^{-1} Z'a, and of own times v'((2 t) B - S) v, for the diagonal of G.
@@ -209,52 +223,64 @@ def _satterthwaite(mean: float, alone: Array, parts: Array, B: Array, S: Array) 
     return max(mean**2 / squares, 1.0) if squares > 0.0 else np.nan
 
 
-def _part(
-    data: ClientData,
-    family: Family,
-    theta: Array,
-    per_row: Array,
-    matrices: tuple[Array, Array],
-    layout: _Sums,
-    slope: Array | None,
-    at: slice,
-) -> Array:
-    """Return the sums over the rows of a part of the clients, as one array."""
-    sums, (B, S) = layout.zeros(), matrices
-    inside = np.zeros(len(per_row), dtype=bool)
-    inside[at] = True
-    share, q, P = np.where(inside, per_row, 0.0), family.outputs, len(theta)
-    most = max(1, MATRIX_ENTRIES // (P * (P if layout.exact else q)))
-    for rows in _pieces(data, most):
-        t = share[row_clients(data, rows)]
+def _only(per_row: Array, at: slice) -> Array:
+    """Return what a row of each client counts, zero outside a part of the clients."""
+    out = np.zeros_like(per_row)
+    out[at] = per_row[at]
+    return out
+
+
+class _PartSums:
+    """Sums over the rows of the clients whose rows count `share` (M,) each."""
+
+    def __init__(
+        self,
+        data: ClientData,
+        family: Family,
+        theta: Array,
+        matrices: tuple[Array, Array],
+        layout: _Layout,
+        slope: Array | None,
+        share: Array,
+    ) -> None:
+        self._data, self._family, self._theta, self._matrices = data, family, theta, matrices
+        self._layout, self._slope, self._share = layout, slope, share
+        self._sums = layout.zeros()
+
+    def add(self, rows: slice) -> None:
+        """Take in some rows, so many at a time that their matrices fit into memory."""
+        P = len(self._theta)
+        most = max(1, MATRIX_ENTRIES // (P * (P if self._layout.exact else self._family.outputs)))
+        for low in range(rows.start, rows.stop, most):
+            self._add(slice(low, min(low + most, rows.stop)))
+
+    def _add(self, rows: slice) -> None:
+        data, family, (B, S), q = self._data, self._family, self._matrices, self._family.outputs
+        t = self._share[row_clients(data, rows)]
         keep = t > 0.0
         if not keep.any():
-            continue
-        eta = linear_predictor(data, family, theta, rows)[keep]
+            return
+        eta = linear_predictor(data, family, self._theta, rows)[keep]
         X, y, weight, t = data.X[rows][keep], data.y[rows][keep], data.weights_of(rows)[keep], t[keep]
         residual = scaled(family.residual(eta, y), weight).reshape(len(y), q)
         root, back = _roots((weight * family.information(eta).T).T.reshape(len(y), q, q))
-        Z = np.einsum("ni,njk->njik", X, root).reshape(len(y), P, q)
+        Z = np.einsum("ni,njk->njik", X, root).reshape(len(y), len(self._theta), q)
         hat = t[:, None, None] * (Z.transpose(0, 2, 1) @ B @ Z)
         variance = np.eye(q) - 2.0 * hat + Z.transpose(0, 2, 1) @ S @ Z
         half, whole = _power(variance, -0.5), _power(np.eye(q) - hat, -1.0)
-        added = None if slope is None else (t * weight)[:, None] * slope
+        added = None if self._slope is None else (t * weight)[:, None] * self._slope
         for name, factor in (("hc2", half), ("hc3", whole)):
             # A row without information (beyond Huber's k) has a residual all the same, and no leverage.
             more = root @ (factor - np.eye(q)) @ back @ residual[:, :, None]
-            sums[name] += meat(X, (residual + more[:, :, 0]) * t[:, None], added)
-        _add(sums, layout, Z, half, variance, t, B)
-    return np.concatenate([value.ravel() for value in sums.values()])
+            self._sums[name] += meat(X, (residual + more[:, :, 0]) * t[:, None], added)
+        _add(self._sums, self._layout, Z, half, variance, t, B)
+
+    def packed(self) -> Array:
+        """Return the sums as one array."""
+        return np.concatenate([value.ravel() for value in self._sums.values()])
 
 
-def _pieces(data: ClientData, most: int) -> Iterator[slice]:
-    """Yield slices of at most so many rows."""
-    for rows in row_blocks(data):
-        for low in range(rows.start, rows.stop, most):
-            yield slice(low, min(low + most, rows.stop))
-
-
-def _add(sums: dict[str, Array], layout: _Sums, Z: Array, half: Array, variance: Array, t: Array, B: Array) -> None:
+def _add(sums: dict[str, Array], layout: _Layout, Z: Array, half: Array, variance: Array, t: Array, B: Array) -> None:
     """Add what the degrees of freedom need; Z'(2 t B - S) Z is I - `variance`."""
     (n, P, q), t2 = Z.shape, t**2
     lost = np.eye(q) - variance

@@ -11,10 +11,11 @@ import pandas as pd
 
 from adfl_stats._threads import default_threads, one_blas_thread
 from adfl_stats._types import Array, Ints
+from adfl_stats.data.batches import one_pass
 from adfl_stats.engine.equations import stacked_solutions
 from adfl_stats.engine.problem import Problem
 from adfl_stats.inference.at_estimate import PARTS, AtEstimate
-from adfl_stats.inference.by_row import gather_rows
+from adfl_stats.inference.by_row import ByRowSums
 from adfl_stats.inference.clustered import gather_clustered
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.fitted import ModelNames
@@ -148,9 +149,10 @@ class Refitter:
                 ridge=glm.ridge,
             )
         elif cov_type.startswith("HC"):
-            parts["by_row"] = gather_rows(
+            rows = ByRowSums(
                 glm.data, glm.family, one.theta, one.total_weights, point.weighted_sums, smooth=True, slope=slope
             )
+            (parts["by_row"],) = one_pass(glm.data, rows)
         seen = replace(record, total_weights=one.total_weights, at_estimate=AtEstimate.of_parts(parts))
         inference = Inference(seen, cov_type)
         return inference.standard_errors(np.eye(P)), inference.df(np.eye(P))

@@ -12,7 +12,7 @@ from adfl_stats._types import Array, Ints
 from adfl_stats.data.batches import Batch, row_blocks
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.families import Family
-from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.penalties import Penalty
 
 __all__ = [
     "ClientMoments",
@@ -52,7 +52,7 @@ class ClientMoments:
         """Return the sums of some clients."""
         return ClientMoments(*(getattr(self, part.name)[clients] for part in fields(self)))
 
-    def penalised(self, penalty: Ridge | None, theta: Array) -> ClientMoments:
+    def penalised(self, penalty: Penalty | None, theta: Array) -> ClientMoments:
         """Return gradient and observed curvature of the penalised losses at theta (P,); information stays the rows'."""
         if penalty is None:
             return self

@@ -29,7 +29,7 @@ from adfl_stats.losses.client_sums import (
 )
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.goodness import GoodnessSums, goodness
-from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.penalties import Penalty
 
 __all__ = [
     "Gather",
@@ -107,7 +107,7 @@ class PointSums:
     llf: float
     deviance: float
 
-    def penalised(self, penalty: Ridge | None, theta: Array, weight: float) -> PointSums:
+    def penalised(self, penalty: Penalty | None, theta: Array, weight: float) -> PointSums:
         """Return the gradients and curvatures of the penalised losses at theta (P,), with the mean of the weights v_m.
 
         The clients' information, and variances by the model, are those of the rows.

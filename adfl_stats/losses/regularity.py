@@ -9,14 +9,14 @@ import numpy as np
 
 from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._types import Array, Ints
-from adfl_stats.data.batches import Batch, batches
+from adfl_stats.data.batches import Batch
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import ClientMoments, linear_predictor
 from adfl_stats.losses.families import Family
-from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.penalties import Penalty
 from adfl_stats.losses.point_sums import Total, all_here
 
-__all__ = ["Regularity", "regularity"]
+__all__ = ["Regularity", "RegularitySums"]
 
 
 @dataclass(frozen=True)
@@ -55,48 +55,58 @@ class Regularity:
     meat: Array
 
 
-def regularity(
-    data: ClientData,
-    family: Family,
-    theta: Array,
-    clients: ClientMoments,
-    penalty: Ridge | None = None,
-    total: Total = all_here,
-    parts: Sequence[slice] = (slice(None),),
-) -> Regularity:
-    """Measure all clients at theta (P,), where the sums over their rows are `clients`, in one pass over the data.
+class RegularitySums:
+    """Measures all clients at theta (P,), where the sums over their rows are `clients`, during a pass over the data.
 
     A penalty counts in the curvatures; it does not vary from row to row. `total` and `parts` are those of `sums_at`.
     """
-    _, ranks = roots_of_inverses(clients.information)
-    values = np.linalg.eigvalsh(clients.hessian).astype(np.float64, copy=False)
-    tails = _Tails(data, family, theta, clients.gradient, values[:, -1], parts)
-    for batch in batches(data, data.X.shape[1]):
-        tails.add(batch)
-    own = clients.penalised(penalty, theta).hessian
-    if penalty is not None:
-        values = np.linalg.eigvalsh(own).astype(np.float64, copy=False)
-    rows = np.where(data.counted, data.totals, 0.0)
-    N = float(total(lambda at: np.asarray(rows[at].sum())))
-    shares = rows / N
 
-    def pooled(at: slice) -> Array:
-        use = data.counted[at]
-        return np.asarray(np.tensordot(shares[at][use], own[at][use], 1))
+    def __init__(
+        self,
+        data: ClientData,
+        family: Family,
+        theta: Array,
+        clients: ClientMoments,
+        penalty: Penalty | None = None,
+        total: Total = all_here,
+        parts: Sequence[slice] = (slice(None),),
+    ) -> None:
+        self._data, self._theta, self._clients, self._penalty, self._total = data, theta, clients, penalty, total
+        self._values = np.linalg.eigvalsh(clients.hessian).astype(np.float64, copy=False)
+        self._tails = _Tails(data, family, theta, clients.gradient, self._values[:, -1], parts)
 
-    noise, score, curvature, lipschitz = tails.moments()
-    return Regularity(
-        ranks=np.where(data.counted, ranks, len(theta)),
-        least_curvature=values[:, 0],
-        most_curvature=values[:, -1],
-        gradient_noise=noise,
-        score_moment=score,
-        curvature_moment=curvature,
-        lipschitz_moment=lipschitz,
-        shares=shares,
-        hessian=total(pooled),
-        meat=total(lambda at: tails.meats[str(at)]) / N**2,
-    )
+    def add(self, batch: Batch) -> None:
+        """Take in the rows of a batch."""
+        self._tails.add(batch)
+
+    def result(self) -> Regularity:
+        """Return what was found."""
+        data, clients, total, values = self._data, self._clients, self._total, self._values
+        _, ranks = roots_of_inverses(clients.information)
+        own = clients.penalised(self._penalty, self._theta).hessian
+        if self._penalty is not None:
+            values = np.linalg.eigvalsh(own).astype(np.float64, copy=False)
+        rows = np.where(data.counted, data.totals, 0.0)
+        N = float(total(lambda at: np.asarray(rows[at].sum())))
+        shares = rows / N
+
+        def pooled(at: slice) -> Array:
+            use = data.counted[at]
+            return np.asarray(np.tensordot(shares[at][use], own[at][use], 1))
+
+        noise, score, curvature, lipschitz = self._tails.moments()
+        return Regularity(
+            ranks=np.where(data.counted, ranks, len(self._theta)),
+            least_curvature=values[:, 0],
+            most_curvature=values[:, -1],
+            gradient_noise=noise,
+            score_moment=score,
+            curvature_moment=curvature,
+            lipschitz_moment=lipschitz,
+            shares=shares,
+            hessian=total(pooled),
+            meat=total(lambda at: self._tails.meats[str(at)]) / N**2,
+        )
 
 
 class _Tails:
@@ -105,7 +115,7 @@ class _Tails:
     Parameters
     ----------
     data, family, theta
-        As in `regularity`.
+        As in `RegularitySums`.
     gradients : ndarray (M, P)
         Each client's mean gradient.
     most : ndarray (M,)

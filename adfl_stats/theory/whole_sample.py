@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from adfl_stats._types import Array
+from adfl_stats.data.batches import one_pass
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.engine.pooled import pooled_estimate
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.point_sums import sums_at
-from adfl_stats.losses.regularity import regularity
+from adfl_stats.losses.regularity import RegularitySums
 
 __all__ = ["WholeSample", "whole_sample"]
 
@@ -62,7 +63,7 @@ def whole_sample(fit: FitRecord, data: ClientData | None, truth: Array | None) -
     if pooled is None:
         return WholeSample(np.full(len(params), np.nan), np.nan, hessian)
     clients = sums_at(data, fit.family, pooled.params, weights).clients
-    there = regularity(data, fit.family, pooled.params, clients, fit.penalty)
+    (there,) = one_pass(data, RegularitySums(data, fit.family, pooled.params, clients, fit.penalty))
     return WholeSample(pooled.params, float(np.trace(sandwich(there.hessian, there.meat)[1])), hessian)
 
 

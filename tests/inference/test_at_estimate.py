@@ -74,7 +74,7 @@ def walks(monkeypatch):
 
 @pytest.mark.parametrize("method", [ad.DFL(), ad.ADFL(lam=1.0), ad.ADFL(balance=True)], ids=["DFL", "norm", "model"])
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson", "gamma", "multinomial"])
-def test_everything_takes_two_passes_and_one_for_leverages(walks, family, method):
+def test_everything_takes_two_passes_and_one_for_leverages_asked_for_late(walks, family, method):
     fitted = model(family)
     res = fitted.fit(method, step=0.1, rounds=5)
     # The sizes of columns and responses belong to the model; they are found once for all fits.
@@ -87,7 +87,20 @@ def test_everything_takes_two_passes_and_one_for_leverages(walks, family, method
     res.summary(), res.check(), res.detection_limit()
     assert walks == ["whole_clients"] * 2
     res.cov_params("HC2"), res.cov_params("HC3"), res.summary(), pickle.dumps(res)
-    assert walks == ["whole_clients"] * 2 + ["row_blocks"]
+    assert walks == ["whole_clients"] * 3
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial", "multinomial"])
+def test_files_and_pickles_take_two_passes(walks, family, tmp_path):
+    fitted = model(family)
+    for write in (pickle.dumps, lambda res: res.save(tmp_path / "fit"), lambda res: res.remove_data()):
+        res = fitted.fit(ad.DFL(), step=0.1, rounds=5)
+        _ = fitted._objective.coefficient_sizes, fitted._objective.mean_squares
+        walks.clear()
+        write(res)
+        assert walks == ["whole_clients"] * 2
+        res.summary(), res.check(), res.cov_params("HC3"), ad.screen(res)
+        assert len(walks) == 2
 
 
 def test_a_fit_of_given_rounds_reads_no_row_for_inference(walks):

@@ -7,8 +7,9 @@ from numpy.testing import assert_allclose
 from scipy import special, stats
 
 import adfl_stats as ad
+from adfl_stats.data.batches import one_pass
 from adfl_stats.inference import by_row
-from adfl_stats.inference.by_row import gather_rows, row_contrast_df
+from adfl_stats.inference.by_row import ByRowSums, row_contrast_df
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.point_sums import sums_at
 
@@ -57,7 +58,8 @@ def gathered(X, y, family, theta, trust, client=CLIENT, **carried):
     data = ad.ClientData.from_arrays(X, y, client, **carried)
     total_weights = trust * data.totals / data.totals.mean()
     found = sums_at(data, family, theta, total_weights).weighted_sums
-    return gather_rows(data, family, theta, total_weights, found, smooth=True), np.linalg.inv(found.information)
+    (rows,) = one_pass(data, ByRowSums(data, family, theta, total_weights, found, smooth=True))
+    return rows, np.linalg.inv(found.information)
 
 
 def test_least_squares_is_statsmodels():

@@ -88,7 +88,7 @@ def covariances(seen):
 def screened(seen):
     outcome = seen._source.outcome
     fit = SimpleNamespace(
-        evidence=seen.diagnostics,
+        diagnostics=seen.diagnostics,
         clients=seen.clients,
         sandwich=np.eye(P) / 100.0,
         theta=outcome.theta,

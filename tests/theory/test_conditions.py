@@ -10,10 +10,11 @@ from small_fits import STEP, linear_fit
 
 import adfl_stats as ad
 from adfl_stats.data import client_data as data_module
+from adfl_stats.data.batches import one_pass
 from adfl_stats.inference.at_estimate import AtEstimate
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.point_sums import sums_at
-from adfl_stats.losses.regularity import regularity
+from adfl_stats.losses.regularity import RegularitySums
 from adfl_stats.theory.flat import score_tests
 
 
@@ -66,7 +67,7 @@ def test_curvature_noise_and_tails_row_by_row(name, weighted, monkeypatch):
     family = Family(name, par=1.0 if name == "negativebinomial" else 0.0, outputs=q)
     theta = rng.normal(size=2 * q) / 2
     clients = sums_at(data, family, theta, np.ones(3)).clients
-    found = regularity(data, family, theta, clients)
+    (found,) = one_pass(data, RegularitySums(data, family, theta, clients))
     slope, curve, most = ROWS[name]
     for m in range(3):
         mine = np.flatnonzero(np.repeat([0, 1, 2], sizes) == m)
@@ -94,7 +95,7 @@ def test_curvature_noise_and_tails_row_by_row(name, weighted, monkeypatch):
 def test_moments_that_overflow_are_infinite(sim):
     data = ad.ClientData.from_arrays(sim.X * 1e25, sim.y, sim.client)
     clients = sums_at(data, Family("gaussian"), np.zeros(4), np.ones(16)).clients
-    found = regularity(data, Family("gaussian"), np.zeros(4), clients)
+    (found,) = one_pass(data, RegularitySums(data, Family("gaussian"), np.zeros(4), clients))
     assert np.isinf(found.lipschitz_moment).all()
 
 

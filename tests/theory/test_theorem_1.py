@@ -7,9 +7,10 @@ import pytest
 from by_hand import Raw
 
 import adfl_stats as ad
+from adfl_stats.data.batches import one_pass
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.point_sums import sums_at
-from adfl_stats.losses.regularity import regularity
+from adfl_stats.losses.regularity import RegularitySums
 from adfl_stats.theory import Constants
 
 M = 12
@@ -180,8 +181,8 @@ def test_sums_over_all_rows_come_in_parts():
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client, weights=w)
     theta, family, parts = np.array([0.5, -0.2, 0.1]), Family("gaussian"), [slice(0, 5), slice(5, M)]
     clients = sums_at(data, family, theta, np.ones(M)).clients
-    whole = regularity(data, family, theta, clients)
-    split = regularity(data, family, theta, clients, None, lambda part: sum(part(at) for at in parts), parts)
+    by_parts = RegularitySums(data, family, theta, clients, None, lambda part: sum(part(at) for at in parts), parts)
+    whole, split = one_pass(data, RegularitySums(data, family, theta, clients), by_parts)
     for name in ("hessian", "meat", "shares"):
         np.testing.assert_allclose(getattr(split, name), getattr(whole, name), rtol=1e-12)
     # By hand: weighted scores less the weighted mean of their client.
