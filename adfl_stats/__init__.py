@@ -13,7 +13,7 @@ except ImportError as error:  # pragma: no cover - only in a broken install
         "(pip install .); from a source folder use: pip install -e ."
     ) from error
 
-from adfl_stats import datasets, simulate, theory
+from adfl_stats import datasets, losses, simulate, theory
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.data.leverage import mallows
 from adfl_stats.engine import attacks
@@ -35,6 +35,7 @@ from adfl_stats.inference.results import Results
 from adfl_stats.inference.screening import Screening, screen
 from adfl_stats.inference.sensitivity import Sensitivity
 from adfl_stats.inference.storage import load
+from adfl_stats.losses.any_loss import Losses
 from adfl_stats.losses.families import Huber, family
 from adfl_stats.losses.penalties import Ridge
 from adfl_stats.methods import (
@@ -95,6 +96,7 @@ __all__ = [
     "Heterogeneity",
     "Huber",
     "Local",
+    "Losses",
     "Majority",
     "Method",
     "Network",
@@ -118,6 +120,7 @@ __all__ = [
     "efficiency_report",
     "family",
     "load",
+    "losses",
     "mallows",
     "networks",
     "plots",

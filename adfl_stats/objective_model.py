@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from adfl_stats._arguments import in_interval, listing, one_of, whole_number
 from adfl_stats._threads import one_blas_thread, team_of
+from adfl_stats._types import Array
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import MAX_ROUNDS, MOST_ROUNDS, Plan
+from adfl_stats.engine.rounds import MAX_ROUNDS, MOST_ROUNDS, Plan, Run
 from adfl_stats.inference.objective_results import ObjectiveRecord, ObjectiveResults, at_params
 from adfl_stats.inference.record import run_parts
 from adfl_stats.losses.objective import Objective, checked_objective
@@ -76,6 +78,7 @@ class DecentralizedModel:
         progress: bool = False,
         threads: int | None = None,
         attack: Attack | None = None,
+        lines: int = 100,
     ) -> ObjectiveResults:
         """Estimate the parameters on every client.
 
@@ -95,6 +98,8 @@ class DecentralizedModel:
             Handed to ``objective.gradients``.
         attack : Attack, optional
             Clients that send false messages, from `attacks`.
+        lines : int
+            About how many lines the trace of a run with `rounds` has; losses and metrics are taken for each.
 
         Returns
         -------
@@ -110,6 +115,7 @@ class DecentralizedModel:
             max_rounds=whole_number(max_rounds, "max_rounds", 1, MOST_ROUNDS),
             progress=progress,
             attack=attack,
+            lines=whole_number(lines, "lines", 1),
         )
         problem = self._problem(team_of(threads))
         check_needs(method, problem, plan)
@@ -117,7 +123,16 @@ class DecentralizedModel:
             outcome = checked_outcome(method, problem, method.estimate(problem, plan))
             parts: dict[str, Any] = run_parts(problem, method, outcome, plan, [])
             parts |= at_params(problem, problem.mean(outcome.theta), outcome.steps.total_weights)
+            parts["history"] = _history(outcome.runs)
         return ObjectiveResults(ObjectiveRecord(**parts))
 
     def _problem(self, threads: int) -> Problem:
-        return Problem(self.objective, self.network, self.weighting, threads)
+        # Minibatches of a fit begin with the first, whatever was fitted before.
+        fresh = getattr(self.objective, "fresh", None)
+        return Problem(self.objective if fresh is None else fresh(), self.network, self.weighting, threads)
+
+
+def _history(runs: Sequence[Run]) -> dict[str, Array]:
+    """Return what was followed, for each line of the trace of all runs: (lines, M)."""
+    lines = [line for run in runs for line in run.watched]
+    return {name: np.stack([line[name] for line in lines]) for name in (lines[0] if lines else {})}

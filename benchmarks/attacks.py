@@ -3,7 +3,7 @@
 A linear model (M = 50, n = 100, p = 10) on a directed circle in which everybody hears 20 others. A share of the clients
 attacks the messages, by each of `ad.attacks`; with ``--data`` a tenth of the clients has responses of the wrong sign as
 well. Each entry is the mean over data sets of the honest clients' mean squared error, over that of DFL with weight for
-the honest and normal clients only and without an attack: 1 is the oracle. "-" is a run that diverged. All methods run 300
+the honest and normal clients only and without an attack: 1 is the oracle. "-" is a run that diverged. All run 300
 rounds at one step; trimmed means know the largest number of attackers that anybody hears, up to 9 of 20.
 """
 

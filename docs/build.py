@@ -25,12 +25,14 @@ NAMESPACES = {
     "simulate": "Designs with a known truth, and corruptions",
     "study": "Studies of the paper's designs",
     "attacks": "Clients that lie to their neighbours",
+    "losses": "Losses in JAX and PyTorch",
     "plots": "Plots",
     "theory": "What reports are made of",
 }
 GROUPS = {
     "Data, network, model": [
-        "ClientData", "Network", "DecentralizedGLM", "DecentralizedModel", "family", "Huber", "Ridge", "mallows",
+        "ClientData", "Network", "DecentralizedGLM", "DecentralizedModel", "Losses", "family", "Huber", "Ridge",
+        "mallows",
     ],
     "Methods": [
         "ADFL", "DFL", "Oracle", "Local", "Bridge", "ClippedGossip", "GeometricMedian", "IOS", "NNA", "UBAR", "SLBRN",

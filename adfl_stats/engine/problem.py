@@ -166,6 +166,21 @@ class Problem:
         """Return each client's gradient at its own row of theta (M, P)."""
         return self.objective.gradients(theta[:, None], self.threads)[:, 0]
 
+    def whole_gradients(self, theta: Array) -> Array:
+        """Return each client's gradient at its own row of theta (M, P): of all rows where rounds take minibatches."""
+        whole = getattr(self.objective, "whole_gradients", None)
+        return self.gradients(theta) if whole is None else whole(theta, self.threads)
+
+    @property
+    def has_losses(self) -> bool:
+        """Whether clients can say their losses at given parameters."""
+        return self.has_curvature or getattr(self.objective, "loss", None) is not None
+
+    def own_losses(self, theta: Array) -> Array:
+        """Return each client's loss at its own row of theta (M, P), of an objective that has losses."""
+        objective: Any = self.objective
+        return np.array([objective.loss(m, own) for m, own in enumerate(theta)])
+
     def common_gradients(self, thetas: Array) -> Array:
         """Return each client's gradient at every row of thetas (R, P), as (M, R, P)."""
         return self.objective.gradients(np.broadcast_to(thetas, (self.M, *thetas.shape)), self.threads)

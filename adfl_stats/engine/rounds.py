@@ -75,6 +75,8 @@ class Plan:
         Clients that send false messages, and which.
     first_round : int
         Rounds done before this run, where a schedule of networks continues.
+    lines : int
+        Lines of the trace of a run with `rounds`, about.
     """
 
     step: float | None = None
@@ -87,6 +89,7 @@ class Plan:
     final: bool = True
     attack: Attack | None = None
     first_round: int = 0
+    lines: int = 100
 
     def after(self, runs: Sequence[Run]) -> Plan:
         """Return the plan of a run that follows others."""
@@ -102,7 +105,8 @@ class Run:
     """The state after some rounds, and its trace.
 
     `began` are the estimates (M, P) before the first round, and `metric` (p, p) the coordinates of the steps, None for
-    the user's own. `needed` is about how many rounds lead to a limit that was solved for directly.
+    the user's own. `needed` is about how many rounds lead to a limit that was solved for directly, and `watched` has
+    what an objective follows, by client (M,), for each line of the trace.
     """
 
     theta: Array
@@ -111,6 +115,7 @@ class Run:
     solver: str = "rounds"
     needed: float = np.nan
     trace: list[dict[str, float]] = field(default_factory=list)
+    watched: list[dict[str, Array]] = field(default_factory=list)
     began: Array | None = None
     metric: Array | None = None
 
@@ -151,6 +156,8 @@ class _Loop:
             if self.bar is not None:
                 self.bar.update(n)
         run.record(last, self.problem.transport)
+        if (watch := getattr(self.problem.objective, "watch", None)) is not None:
+            run.watched.append(watch(run.theta))
         return True
 
 
@@ -190,9 +197,9 @@ def iterate(
         rounds = rounds_of(scheme, problem, steps, plan.attack, None, plan.first_round)
         loop = _Loop(problem, Run(theta, step, began=start), steps, scheme, rounds, bar)
         if plan.rounds is not None:
-            fine = _exactly(loop, plan.rounds)
+            fine = _exactly(loop, plan.rounds, plan.lines)
         elif scheme.schedule == "phases":
-            fine = _exactly(loop, PHASED_ROUNDS)
+            fine = _exactly(loop, PHASED_ROUNDS, plan.lines)
         elif not problem.has_curvature:
             fine = _until_still(loop, plan)
         else:
@@ -215,9 +222,9 @@ def _plain_step(problem: Problem, steps: ClientSteps, theta: Array) -> float:
     return safe_step(steps.factors, problem.glm.largest_curvatures(problem.mean(theta)), problem.transport)
 
 
-def _exactly(loop: _Loop, rounds: int) -> bool:
-    """Do `rounds` rounds, with about a hundred lines of trace."""
-    chunk = max(1, rounds // 100)
+def _exactly(loop: _Loop, rounds: int, lines: int) -> bool:
+    """Do `rounds` rounds, with about so many lines of trace."""
+    chunk = max(1, rounds // lines)
     while loop.run.rounds < rounds:
         if not loop.advance(min(chunk, rounds - loop.run.rounds)):
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from adfl_stats._algebra import inverse
-from adfl_stats._arguments import in_interval
+from adfl_stats._arguments import in_interval, one_of
 from adfl_stats._properties import once
 from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
@@ -36,11 +36,14 @@ class ObjectiveRecord(RunRecord):
         The clients' gradients at the estimate.
     hessian : ndarray (P, P), or (0, 0)
         M^-1 sum_m v_m H_m there; empty where the objective gives gradients only.
+    history : dict of ndarray (lines, M)
+        What the objective followed during the rounds, for each line of the trace.
     """
 
     totals: Array
     gradients: Array
     hessian: Array
+    history: dict[str, Array] = field(default_factory=dict)
 
 
 def at_params(problem: Problem, params: Array, total_weights: Array) -> dict[str, Array]:
@@ -56,7 +59,7 @@ def at_params(problem: Problem, params: Array, total_weights: Array) -> dict[str
             )
         share = total_weights / problem.n_clients
         hessian = problem.transport.total(lambda at: np.tensordot(share[at], matrices[at], 1))
-    gradients = np.asarray(problem.common_gradients(params[None])[:, 0])
+    gradients = np.asarray(problem.whole_gradients(np.tile(params, (problem.M, 1))))
     return {"totals": np.asarray(objective.totals, dtype=np.float64), "gradients": gradients, "hessian": hessian}
 
 
@@ -145,6 +148,8 @@ class ObjectiveResults(Estimates):
     @once
     def bse(self) -> pd.Series:
         """Standard errors by client; NaN where `without_errors` says why."""
+        if self.without_errors:
+            return self._series(np.full(len(self.record.names), np.nan))
         return self._series(np.sqrt(np.diag(self._covariance)))
 
     @once
@@ -173,6 +178,23 @@ class ObjectiveResults(Estimates):
         in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
         reach = stats.t.isf(alpha / 2.0, max(self.df, 1.0)) * self.bse
         return pd.DataFrame({0: self.params - reach, 1: self.params + reach})
+
+    def history(self, name: str = "loss") -> pd.DataFrame:
+        """Return what was followed during the rounds, by client.
+
+        Parameters
+        ----------
+        name : str
+            "loss", or one of the objective's metrics.
+
+        Returns
+        -------
+        DataFrame
+            One row for each line of the trace (run and round), one column a client.
+        """
+        one_of(name, "name", tuple(self.record.history) or ("(nothing was followed)",))
+        lines = pd.MultiIndex.from_frame(self.trace[["run", "round"]])
+        return pd.DataFrame(self.record.history[name], index=lines, columns=self.record.labels)
 
     def clients(self) -> pd.DataFrame:
         """Return one row per client.

@@ -95,6 +95,7 @@ def save(record: RunRecord, path: str | PathLike[str]) -> None:
         _add_fit(record, arrays, words)
     elif isinstance(record, ObjectiveRecord):
         arrays |= {f"objective.{name}": getattr(record, name) for name in ("totals", "gradients", "hessian")}
+        arrays |= {f"history.{name}": values for name, values in record.history.items()}
     arrays["json"] = np.frombuffer(json.dumps(words, default=_plain).encode(), dtype=np.uint8)
     path = Path(path)
     write_arrays(path if path.suffix == ".npz" else path.with_name(path.name + ".npz"), arrays)
@@ -194,7 +195,8 @@ def _restored(arrays: dict[str, Any]) -> Results | ObjectiveResults:
     run |= {"labels": labels, "network": from_arrays(arrays, words["schedule"], labels)}
     run |= {"start": _record(Start, arrays, "start"), "trace_columns": _named(arrays, "trace")}
     if "family" not in words:
-        return ObjectiveResults(ObjectiveRecord(**run, **_named(arrays, "objective")))
+        followed = _named(arrays, "history")
+        return ObjectiveResults(ObjectiveRecord(**run, **_named(arrays, "objective"), history=followed))
     return Results(_loaded_fit(run, arrays, words))
 
 
@@ -211,9 +213,9 @@ def _check_arrays(arrays: dict[str, Any], M: int, P: int) -> None:
         if array.dtype.kind not in "fiub" or not array.dtype.isnative:
             raise StorageError(f"its array {name!r} holds {array.dtype} instead of real numbers")
         # A network's arrays are checked as one.
-        if name not in _AXES:
+        axes = "nM" if name.startswith("history.") else _AXES.get(name)
+        if axes is None:
             continue
-        axes = _AXES[name]
         wanted = tuple(sizes.get(axis, "any") for axis in axes.rstrip("!"))
         if len(wanted) != array.ndim or any(
             size not in ("any", n) for size, n in zip(wanted, array.shape, strict=True)

@@ -217,7 +217,8 @@ MISSING = {"losses": "the values of the losses", "curvature": "the curvatures an
 def check_needs(method: Method, problem: Problem, plan: Plan) -> None:
     """Raise ValueError where the objective does not have what the method or the solver needs."""
     objective = type(problem.objective).__name__
-    if method.needs in MISSING and not problem.has_curvature:
+    has = {"gradients": True, "losses": problem.has_losses, "curvature": problem.has_curvature}[method.needs]
+    if not has:
         raise ValueError(
             f"{method.name} needs {MISSING[method.needs]}, and the objective, a {objective}, has gradients only. Use a "
             "method that needs no more, such as ad.DFL(), ad.Bridge() or ad.ADFL(lam=1.0, measure='norm')"

@@ -82,12 +82,14 @@ class ADFL(Method):
     init : array, Series, DataFrame, results, method or None
         Initial estimates: one row for all clients or one each, another fit, or a method to run first.
         None takes least trimmed scores (see `TrimmedScores`), or BRIDGE-M where the losses have gradients only.
-    measure : {"norm", "score"} or None
+    measure : {"norm", "score", "loss"} or None
         Suspicion: the norm of the client's gradient, as in the paper; or by how much the square root of
         Rao's score statistic n_m g' I_m^+ g / phi exceeds that of its chi-square 95 % point, and zero
         below, which allows for the clients' sizes and covariates and leaves ordinary clients their full
         weight. This statistic has one dispersion for all clients; flags, p-values and `screen` use the score test
         of the model of clients, with its calibrated null distribution, so that the two may differ about a client.
+        "loss" is the client's mean loss, for `Losses` (ours): of networks for images the norm does not tell clients
+        with few classes from those with wrong labels.
         None takes "norm" with a single number for `lam`, else "score".
     equalise : bool or None
         Whether a last stage takes its weights from the model of clients. None does so unless `lam` is a single
@@ -189,8 +191,10 @@ class ADFL(Method):
 
     @property
     def needs(self) -> str:
-        """Gradients are enough for the paper's method: their norm, and a given lambda."""
-        return "gradients" if self._measure == "norm" and self._fixed and not self.models_clients else "curvature"
+        """Gradients are enough for the paper's method, their norm, with a given lambda; losses for those."""
+        if not self._fixed or self.models_clients:
+            return "curvature"
+        return {"norm": "gradients", "loss": "losses", "score": "curvature"}[self._measure]
 
     @property
     def _measure(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -99,6 +100,9 @@ class UBAR(Method):
 
 def client_losses(problem: Problem, m: int, thetas: Array) -> Array:
     """Return client m's loss at each row of thetas (c, P), up to a term free of it."""
+    if not problem.has_curvature:
+        own: Any = problem.objective
+        return np.array([own.loss(m, theta) for theta in thetas])
     data, family = problem.glm.data, problem.glm.family
     total = np.zeros(len(thetas))
     for rows in data.blocks(m):

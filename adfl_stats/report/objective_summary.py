@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["objective_notes", "summarize_objective"]
 
 MOST_CLIENTS = 5
+# Parameters beyond these are not listed: a neural network's mean nothing one by one.
+MOST_PARAMETERS = 50
 
 
 def summarize_objective(res: ObjectiveResults, alpha: float = 0.05) -> TextSummary:
@@ -47,12 +49,14 @@ def _header(res: ObjectiveResults) -> SimpleTable:
 
 def _parameters(res: ObjectiveResults, alpha: float) -> Cells:
     limits = res.conf_int(alpha).to_numpy()
+    shown = slice(0, MOST_PARAMETERS)
+    columns = (res.params[shown], res.bse[shown], res.pvalues[shown], limits[shown])
     rows = [
         [number(value), number(se), z_value(value, se), f"{p:.3f}", number(low), number(high)]
-        for value, se, p, (low, high) in zip(res.params, res.bse, res.pvalues, limits, strict=True)
+        for value, se, p, (low, high) in zip(*columns, strict=True)
     ]
     headers = ["coef", "std err", "t", "P>|t|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"]
-    return Cells(rows, headers, list(res.record.names), None, [20, 10, 9, 8, 7, 9, 9])
+    return Cells(rows, headers, list(res.record.names[shown]), None, [20, 10, 9, 8, 7, 9, 9])
 
 
 def _clients(res: ObjectiveResults) -> Cells:
@@ -77,8 +81,10 @@ def objective_notes(res: ObjectiveResults) -> list[str]:
             "Standard errors are by client (CR1), from the clients' gradients and the objective's Hessian, given the "
             f"clients' final weights. Tests and intervals use the t distribution with {res.df:.0f} degrees of freedom."
         )
+    many = len(res.params) > MOST_PARAMETERS
     return [
         errors,
+        *([f"The first {MOST_PARAMETERS} of {len(res.params)} parameters are listed."] if many else []),
         *descent_notes(res.record.details),
         f"The mean gradient at the estimate has norm {np.linalg.norm(res.gradient):.3g}; the clients' estimates are up "
         f"to {res.clients()['distance'].max():.3g} away from it.",

@@ -192,6 +192,7 @@ def summary_notes(res: Results) -> list[str]:
     if "lam" in fit.details:
         suspicion = {
             "norm": "gradient norm",
+            "loss": "mean loss",
             "score": "excess of the root score statistic (one dispersion) over that of its chi-square .95 quantile",
         }[fit.details["measure"]]
         chosen = " (by cross-validation)" if "lambda_path" in fit.details else ""

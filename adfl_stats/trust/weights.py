@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-MEASURES = ("norm", "score")
+MEASURES = ("norm", "score", "loss")
 # A client with less than this share of the largest weight is down-weighted. Ours: a tenth of a full weight.
 TRUST = 0.1
 # Quantile of chi-square below which ``measure="score"`` gives no suspicion. Ours: the usual level of a test.
@@ -38,10 +38,14 @@ def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
     "norm" is the norm of its gradient, as in equation (4.4); "score" by how much the square root of Rao's
     score statistic exceeds that of its chi-square 95 % point, and zero below. The statistic is `plain_scores`, with
     one dispersion for all clients; flags and `screen` use that of the model of clients with its calibrated null.
+    "loss" is the client's own mean loss, for any losses (ours).
     """
-    if measure == "norm":
-        norms = np.linalg.norm(problem.gradients(theta), axis=1)
-        return np.where(problem.objective.counted, norms, LARGEST)
+    if measure == "loss" and problem.has_curvature:
+        raise ValueError("measure='loss' is for losses of your own; a generalised linear model has 'score' and 'norm'")
+    if measure in ("norm", "loss"):
+        losses = measure == "loss"
+        values = problem.own_losses(theta) if losses else np.linalg.norm(problem.whole_gradients(theta), axis=1)
+        return np.where(problem.objective.counted, values, LARGEST)
     scores, ranks = plain_scores(problem.glm.data, problem.glm.family, theta, problem.transport.gather)
     # A client without information has rank zero and score zero.
     usual = np.sqrt(stats.chi2.ppf(QUANTILE, np.maximum(ranks, 1)))

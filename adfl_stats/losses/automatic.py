@@ -1,0 +1,245 @@
+"""Losses written in JAX or PyTorch, whose gradients those packages derive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from adfl_stats._arguments import one_of, whole_number
+from adfl_stats._types import Array
+from adfl_stats.losses.any_loss import Losses
+
+__all__ = ["from_jax", "from_torch"]
+
+PRECISIONS = ("float32", "float64")
+
+
+def from_jax(
+    loss: Callable[[Any, Any], Any],
+    params: Any,
+    data: Sequence[Any] | Mapping[Any, Any],
+    *,
+    batch: int | None = None,
+    metrics: Mapping[str, Callable[[Any], Any]] | None = None,
+    precision: str = "float64",
+    seed: int = 0,
+) -> Losses:
+    """Make an objective of a loss in JAX.
+
+    Clients are computed one after the other, not by ``vmap``, which takes twice as long for convolutions on a CPU.
+
+    Parameters
+    ----------
+    loss : callable
+        Of the parameters and rows: the mean loss of the rows. It is compiled by ``jax.jit``.
+    params : pytree
+        Initial parameters, from scratch or those to be tuned.
+    data : sequence or mapping of pytrees
+        The rows of each client, such as (X, y); in every leaf the first axis is that of the rows.
+    batch : int, optional
+        Rows of a minibatch, drawn anew without replacement for every gradient; all rows if not given.
+    metrics : mapping of callables, optional
+        Of the parameters: numbers to follow during the rounds.
+    precision : {"float64", "float32"}
+        Of the computation; the network's state is in double precision.
+    seed : int
+        Of the minibatches.
+
+    Returns
+    -------
+    Losses
+        For `DecentralizedModel`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import adfl_stats as ad
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(5, 60, 2))
+    >>> y = X @ [1.0, -1.0] + 0.1 * rng.normal(size=(5, 60))
+    >>> def loss(params, rows):
+    ...     return ((rows[0] @ params["slope"] - rows[1]) ** 2).mean() / 2
+    >>> losses = ad.losses.from_jax(loss, {"slope": np.zeros(2)}, list(zip(X, y)))
+    >>> res = ad.DecentralizedModel(losses, ad.networks.complete(5)).fit(step=0.2, rounds=100)
+    >>> res.params.round(1).to_dict()
+    {'slope[0]': 1.0, 'slope[1]': -1.0}
+    """
+    jax = _package("jax")
+    ravel = import_module("jax.flatten_util").ravel_pytree
+    wide = one_of(precision, "precision", PRECISIONS) == "float64"
+
+    def exact(work: Callable[..., Any]) -> Callable[..., Any]:
+        def inside(*arguments: Any) -> Any:
+            with jax.enable_x64(wide):
+                return work(*arguments)
+
+        return inside
+
+    labels, held, sizes = _clients(data, jax.tree_util.tree_leaves)
+    size = None if batch is None else whole_number(batch, "batch", 1)
+    params = jax.tree_util.tree_map(lambda leaf: np.asarray(leaf, dtype=precision), params)
+    flat, unravel = exact(ravel)(params)
+    held = [exact(jax.tree_util.tree_map)(lambda leaf: _as(np.asarray(leaf), precision), one) for one in held]
+    slope = jax.jit(jax.grad(lambda theta, rows: loss(unravel(theta), rows)))
+    value = jax.jit(lambda theta, rows: loss(unravel(theta), rows))
+
+    def rows_of(m: int, rng: np.random.Generator | None) -> Any:
+        if rng is None or size is None or size >= sizes[m]:
+            return held[m]
+        chosen = rng.choice(sizes[m], size, replace=False)
+        return jax.tree_util.tree_map(lambda leaf: leaf[chosen], held[m])
+
+    def gradient(m: int, theta: Array, rng: np.random.Generator | None) -> Array:
+        return np.asarray(slope(theta.astype(precision), rows_of(m, rng)))
+
+    def own_loss(m: int, theta: Array) -> float:
+        return float(value(theta.astype(precision), held[m]))
+
+    def followed(metric: Callable[[Any], Any]) -> Callable[[Array], float]:
+        return exact(lambda theta: float(metric(unravel(theta.astype(precision)))))
+
+    return Losses(
+        exact(gradient),
+        sizes,
+        np.asarray(flat, dtype=np.float64),
+        labels=labels,
+        names=_leaf_names(jax, params),
+        loss=exact(own_loss),
+        metrics={name: followed(metric) for name, metric in (metrics or {}).items()},
+        seed=seed,
+    )
+
+
+def from_torch(
+    module: Any,
+    loss: Callable[[Any, Any], Any],
+    data: Sequence[tuple[Any, Any]] | Mapping[Any, tuple[Any, Any]],
+    *,
+    batch: int | None = None,
+    metrics: Mapping[str, Callable[[Any], Any]] | None = None,
+    seed: int = 0,
+) -> Losses:
+    """Make an objective of a PyTorch module and a loss; tested with torch 2.13 on a CPU.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The model, with its initial parameters; it is used as it is, in training mode if it is in it. One fit at a time
+        may use it.
+    loss : callable
+        Of the module's output and the targets, such as ``torch.nn.functional.cross_entropy``.
+    data : sequence or mapping of pairs of tensors
+        Inputs and targets of each client; the first axis is that of the rows.
+    batch : int, optional
+        Rows of a minibatch, drawn anew without replacement for every gradient; all rows if not given.
+    metrics : mapping of callables, optional
+        Of the module, with a client's parameters in it: numbers to follow during the rounds.
+    seed : int
+        Of the minibatches.
+
+    Returns
+    -------
+    Losses
+        For `DecentralizedModel`.
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> data = [(torch.randn(60, 2), torch.randn(60, 1)) for _ in range(5)]  # doctest: +SKIP
+    >>> losses = ad.losses.from_torch(torch.nn.Linear(2, 1), torch.nn.functional.mse_loss, data)  # doctest: +SKIP
+    """
+    torch = _package("torch")
+    labels, held, sizes = _clients(data, list)
+    size = None if batch is None else whole_number(batch, "batch", 1)
+    parameters = [one for one in module.parameters() if one.requires_grad]
+    kind, one_client = parameters[0].dtype, Lock()
+
+    def set_to(theta: Array) -> None:
+        torch.nn.utils.vector_to_parameters(torch.as_tensor(theta, dtype=kind), parameters)
+
+    def loss_at(m: int, theta: Array, rng: np.random.Generator | None) -> Any:
+        inputs, targets = held[m]
+        if rng is not None and size is not None and size < sizes[m]:
+            chosen = torch.as_tensor(rng.choice(sizes[m], size, replace=False))
+            inputs, targets = inputs[chosen], targets[chosen]
+        set_to(theta)
+        return loss(module(inputs), targets)
+
+    def gradient(m: int, theta: Array, rng: np.random.Generator | None) -> Array:
+        # The module holds one client's parameters at a time; torch has threads of its own.
+        with one_client:
+            found = torch.autograd.grad(loss_at(m, theta, rng), parameters)
+        return np.concatenate([one.detach().numpy().ravel() for one in found])
+
+    def own_loss(m: int, theta: Array) -> float:
+        with torch.no_grad():
+            return float(loss_at(m, theta, None))
+
+    def followed(metric: Callable[[Any], Any]) -> Callable[[Array], float]:
+        def at(theta: Array) -> float:
+            with torch.no_grad():
+                set_to(theta)
+                return float(metric(module))
+
+        return at
+
+    named = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
+    return Losses(
+        gradient,
+        sizes,
+        torch.nn.utils.parameters_to_vector(parameters).detach().numpy(),
+        labels=labels,
+        names=[label for name, one in named for label in _entries(name, tuple(one.shape))],
+        loss=own_loss,
+        metrics={name: followed(metric) for name, metric in (metrics or {}).items()},
+        seed=seed,
+    )
+
+
+def _package(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise ImportError(
+            f"losses in {name} need that package; install it with: pip install 'adfl-stats[{name}]'"
+        ) from None
+
+
+def _clients(data: Any, leaves: Callable[[Any], list[Any]]) -> tuple[list[Any] | None, list[Any], list[int]]:
+    """Return labels, rows and numbers of rows of the clients."""
+    labels = list(data) if isinstance(data, Mapping) else None
+    held = list(data.values()) if isinstance(data, Mapping) else list(data)
+    sizes = []
+    for m, one in enumerate(held):
+        lengths = {len(leaf) for leaf in leaves(one)}
+        if len(lengths) != 1:
+            raise ValueError(
+                f"data: the arrays of client {m if labels is None else labels[m]!r} have {sorted(lengths)} rows; all "
+                "must have the same number"
+            )
+        sizes.append(lengths.pop())
+    return labels, held, sizes
+
+
+def _as(leaf: Any, precision: str) -> Any:
+    """Return real numbers in the precision of the computation, others as they are."""
+    return leaf.astype(precision) if np.issubdtype(leaf.dtype, np.floating) else leaf
+
+
+def _leaf_names(jax: Any, params: Any) -> list[str]:
+    paths, _ = jax.tree_util.tree_flatten_with_path(params)
+    named = [
+        (".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path), leaf) for path, leaf in paths
+    ]
+    return [label for name, leaf in named for label in _entries(name or "p", np.shape(leaf))]
+
+
+def _entries(name: str, shape: tuple[int, ...]) -> list[str]:
+    """Return a name for each entry of an array."""
+    if not shape:
+        return [name]
+    return [f"{name}[{', '.join(map(str, at))}]" for at in np.ndindex(*shape)]

@@ -1,0 +1,122 @@
+"""The networks of the paper's section 5.2 in JAX: LeNet5, VGG16, and a VGG small enough for a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from adfl_stats._types import Array
+
+__all__ = ["ImageNetwork", "lenet5", "small_vgg", "vgg16"]
+
+# Channels of the convolutions, 3 x 3 each; "M" halves the sides.
+VGG16 = (64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 512, 512, "M", 512, 512, 512, "M")
+SMALL_VGG = (16, 16, "M", 32, 32, "M", 64, 64, "M")
+
+
+class ImageNetwork:
+    """A network for the classes of images: its initial parameters, and its logits.
+
+    Attributes
+    ----------
+    params : list of tuple of ndarray
+        Weights and offsets of each layer: Glorot and Bengio's (Xavier) uniform draws, and zeros.
+    logits : callable
+        Of parameters and images (rows, height, width, channels): one number for each class.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]], logits: Callable[[Any, Any], Any], seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.params = [(_xavier(rng, shape), np.zeros(shape[-1], dtype=np.float32)) for shape in shapes]
+        self.logits = logits
+
+    @property
+    def n_params(self) -> int:
+        """How many numbers the parameters are."""
+        return sum(weight.size + offset.size for weight, offset in self.params)
+
+    def loss(self, params: Any, rows: Any) -> Any:
+        """Return the mean cross-entropy of rows (images, classes)."""
+        import jax
+
+        images, classes = rows
+        logs = jax.nn.log_softmax(self.logits(params, images))
+        return -jax.numpy.take_along_axis(logs, classes[:, None], axis=1).mean()
+
+
+def lenet5(seed: int = 0) -> ImageNetwork:
+    """Return LeNet5 of LeCun et al. (1998) for 28 x 28 grey images: 61,706 parameters, tanh, mean pooling."""
+    from jax import numpy as jnp
+
+    def logits(params: Any, images: Any) -> Any:
+        first, second, *dense = params
+        at = _pooled(jnp.tanh(_convolved(images, first, "SAME")), "mean")
+        at = _pooled(jnp.tanh(_convolved(at, second, "VALID")), "mean")
+        return _dense(at.reshape(len(at), -1), dense, jnp.tanh)
+
+    return ImageNetwork([(5, 5, 1, 6), (5, 5, 6, 16), (400, 120), (120, 84), (84, 10)], logits, seed)
+
+
+def vgg16(seed: int = 0) -> ImageNetwork:
+    """Return VGG16 of Simonyan & Zisserman (2014) for 32 x 32 colour images: 15 million parameters.
+
+    The paper tunes one that was trained before: give its parameters as `start` of the losses.
+    """
+    return _vgg(VGG16, (512, 512, 512, 10), seed)
+
+
+def small_vgg(seed: int = 0) -> ImageNetwork:
+    """Return a VGG with six convolutions for 32 x 32 colour images: 137,962 parameters, which a CPU can train."""
+    return _vgg(SMALL_VGG, (1024, 64, 10), seed)
+
+
+def _vgg(plan: Sequence[int | str], dense: Sequence[int], seed: int) -> ImageNetwork:
+    import jax
+
+    shapes: list[tuple[int, ...]] = []
+    channels = 3
+    for part in plan:
+        if not isinstance(part, str):
+            shapes.append((3, 3, channels, part))
+            channels = part
+    convolutions = len(shapes)
+    shapes += list(pairwise(dense))
+
+    def logits(params: Any, images: Any) -> Any:
+        at, left = images, iter(params[:convolutions])
+        for part in plan:
+            at = _pooled(at, "max") if isinstance(part, str) else jax.nn.relu(_convolved(at, next(left), "SAME"))
+        return _dense(at.reshape(len(at), -1), params[convolutions:], jax.nn.relu)
+
+    return ImageNetwork(shapes, logits, seed)
+
+
+def _xavier(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Draw weights uniformly within sqrt(6 / (inputs + outputs)) of zero."""
+    field = int(np.prod(shape[:-2]))
+    bound = np.sqrt(6.0 / (field * (shape[-2] + shape[-1])))
+    return rng.uniform(-bound, bound, size=shape).astype(np.float32)
+
+
+def _convolved(images: Any, layer: Any, padding: str) -> Any:
+    from jax import lax
+
+    axes = ("NHWC", "HWIO", "NHWC")
+    return lax.conv_general_dilated(images, layer[0], (1, 1), padding, dimension_numbers=axes) + layer[1]
+
+
+def _pooled(images: Any, kind: str) -> Any:
+    """Return the mean or the largest of each 2 x 2 square."""
+    rows, height, width, channels = images.shape
+    squares = images.reshape(rows, height // 2, 2, width // 2, 2, channels)
+    return squares.mean(axis=(2, 4)) if kind == "mean" else squares.max(axis=(2, 4))
+
+
+def _dense(at: Any, layers: Any, activation: Callable[[Any], Any]) -> Any:
+    *hidden, last = layers
+    for weight, offset in hidden:
+        at = activation(at @ weight + offset)
+    return at @ last[0] + last[1]
