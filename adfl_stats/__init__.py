@@ -17,6 +17,7 @@ from adfl_stats import datasets, losses, simulate, theory
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.data.leverage import mallows
 from adfl_stats.engine import attacks
+from adfl_stats.engine.mpi import MPI
 from adfl_stats.errors import (
     AdflWarning,
     ConditionWarning,
@@ -76,6 +77,7 @@ __all__ = [
     "ADFL",
     "DFL",
     "IOS",
+    "MPI",
     "NNA",
     "SLBRN",
     "UBAR",

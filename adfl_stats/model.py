@@ -6,21 +6,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
+import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from adfl_stats._archives import digest
 from adfl_stats._arguments import one_of
 from adfl_stats._model_warnings import warn_of_error, warn_of_network, warn_of_overflow
 from adfl_stats._threads import default_threads, one_blas_thread, team_of
 from adfl_stats._types import FamilyLike, FrameLike, Mask
+from adfl_stats.data.batches import of_clients
 from adfl_stats.data.client_data import ClientData, table_data
 from adfl_stats.data.formula import callers_names
 from adfl_stats.engine.attacks import Attack
+from adfl_stats.engine.mpi import MPI
 from adfl_stats.engine.overdispersion import estimated_alpha
 from adfl_stats.engine.overflow import overflowing_clients
 from adfl_stats.engine.problem import Problem, overflow_error
+from adfl_stats.engine.ranks import Ranks
+from adfl_stats.engine.rounds import Plan
+from adfl_stats.engine.transport import Local, Transport, batch_bounds
 from adfl_stats.inference.covariance import COV_TYPES
-from adfl_stats.inference.record import fit_record
+from adfl_stats.inference.joined import whole_record
+from adfl_stats.inference.record import FitRecord, fit_record
 from adfl_stats.inference.results import Results
 from adfl_stats.losses import design_checks
 from adfl_stats.losses.collinearity import check_design
@@ -29,6 +37,7 @@ from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.response import with_family
 from adfl_stats.methods import ADFL, Method, check_needs, checked_outcome
 from adfl_stats.methods.plans import check_method, plan_of
+from adfl_stats.network.archive import to_arrays
 from adfl_stats.network.matching import as_network, matched
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
@@ -234,6 +243,7 @@ class DecentralizedGLM:
         attack: Attack | None = None,
         keep_data: bool = False,
         cov_type: str | None = None,
+        transport: MPI | None = None,
     ) -> Results:
         """Estimate the parameters on every client.
 
@@ -283,6 +293,9 @@ class DecentralizedGLM:
         cov_type : str, optional
             The covariance of standard errors, tests and intervals, of `Results.cov_params`; "CR2" where clients differ
             and "sandwich" where they do not if not given.
+        transport : MPI, optional
+            Spread the clients over the ranks of MPI, see `MPI`; every rank calls `fit` alike, and has the results of
+            all clients, with all of inference computed.
 
         Returns
         -------
@@ -301,6 +314,8 @@ class DecentralizedGLM:
         if method is None:
             method = ADFL(balance=isinstance(self.network, Network))
         check_method(method)
+        if transport is not None and not isinstance(transport, MPI):
+            raise TypeError(f"transport is {transport!r}; pass ad.MPI(), or nothing for a fit in this process")
         if cov_type is not None:
             one_of(cov_type, "cov_type", COV_TYPES)
         plan = plan_of(
@@ -316,23 +331,63 @@ class DecentralizedGLM:
             heterogeneity=heterogeneity,
             attack=attack,
         )
-        team = team_of(threads)
         with one_blas_thread():
             data = self._data_for(method)
-        said = self._said + (warn_of_overflow(data) if method.sets_aside else [])
-        problem = Problem(self._glm(data), self.network, self.weighting, team)
-        differing_coefficients(problem, heterogeneity)
-        check_needs(method, problem, plan)
-        with one_blas_thread():
-            outcome = checked_outcome(method, problem, method.estimate(problem, plan))
-            params, trusted = problem.mean(outcome.theta), trusted_by(outcome.steps.weights)
-            said = said + design_checks.warn_of_domain(data, self.family, params, trusted)
-            outcome.details.update(self._constants)
-            record = fit_record(self, problem, method, outcome, plan, said)
-            if plan.rounds is None and outcome.smooth and record.error.total > plan.tolerance:
-                warn_of_error(record.error, plan, outcome.runs[-1])
+            if transport is None:
+                record = self._fitted(method, plan, data, self._glm(data), self._place, team_of(threads))
+            else:
+                record = self._fitted_on_ranks(method, plan, data, transport, threads)
         res = Results(record, *((data, self) if keep_data else ()))
         return res if cov_type is None else res.get_robustcov_results(cov_type)
+
+    def _fitted(
+        self, method: Method, plan: Plan, data: ClientData, glm: GLM, place: Transport, threads: int
+    ) -> FitRecord:
+        """Return the record of a fit, where some clients of the data, those of `glm`, are in this place."""
+        said = self._said + (warn_of_overflow(data) if method.sets_aside else [])
+        problem = Problem(glm, self.network, self.weighting, threads, place)
+        differing_coefficients(problem, plan.heterogeneity)
+        check_needs(method, problem, plan)
+        outcome = checked_outcome(method, problem, method.estimate(problem, plan))
+        params, trusted = problem.mean(outcome.theta), trusted_by(outcome.steps.weights, problem.members)
+        said = said + design_checks.warn_of_domain(data, self.family, params, problem.members.gather(trusted))
+        outcome.details.update(self._constants)
+        record = fit_record(self, problem, method, outcome, plan, said)
+        if plan.rounds is None and outcome.smooth and record.error.total > plan.tolerance:
+            warn_of_error(record.error, plan, outcome.runs[-1])
+        return record
+
+    def _fitted_on_ranks(
+        self, method: Method, plan: Plan, data: ClientData, ranks: MPI, threads: int | None
+    ) -> FitRecord:
+        """Return the record of a fit over the ranks of MPI; it has all clients on every rank."""
+        if plan.attack is not None:
+            raise ValueError(
+                f"attack={type(plan.attack).__name__} needs the messages of all clients in one place; leave out "
+                "transport"
+            )
+        team = max(1, default_threads() // ranks.ranks_here) if threads is None else team_of(threads)
+
+        def work(place: Ranks) -> FitRecord:
+            if place.here:
+                return self._fitted(method, plan, data, self._glm(data), self._place, team)
+            glm = GLM(of_clients(data, place.own), self.family, self.penalty)
+            return whole_record(self._fitted(method, plan, data, glm, place, team), self._place)
+
+        facts = {"the method": repr(method), "the options": repr(plan), **self._facts()}
+        return ranks.run(batch_bounds(self.data.n_clients, self.data.n_rows), facts, work)
+
+    def _facts(self) -> dict[str, str]:
+        """Return what identifies this model: a digest of data and network, and the other arguments in words."""
+        return {
+            "the data's rows": f"{self.data.n_rows} of {self.data.n_clients} clients",
+            "the clients": digest(np.array(list(map(str, self.data.labels)))),
+            "the columns": ", ".join(self.data.names),
+            "the network": digest(*to_arrays(self.network)[0].values()),
+            "the family": repr(self.family),
+            "the weighting": self.weighting,
+            "the penalty": repr(self.penalty),
+        }
 
     @property
     def formula(self) -> str | None:
@@ -468,7 +523,8 @@ class DecentralizedGLM:
             return advise_on(partial(self._problem, data=self._data_for(method)), network, method, tolerance)
 
     def _problem(self, network: Network | NetworkSchedule, data: ClientData | None = None) -> Problem:
-        return Problem(self._glm(self.data if data is None else data), network, self.weighting, default_threads())
+        glm = self._glm(self.data if data is None else data)
+        return Problem(glm, network, self.weighting, default_threads(), self._place)
 
     def _glm(self, data: ClientData) -> GLM:
         """Return the objective; one serves all fits, with what it computes of the data."""
@@ -478,8 +534,17 @@ class DecentralizedGLM:
 
     @cached_property
     def _objective(self) -> GLM:
-        return GLM(self.data, self.family, self.penalty)
+        return self._placed(self.data)
 
     @cached_property
     def _objective_without_overflow(self) -> GLM:
-        return GLM(self._without_overflow, self.family, self.penalty)
+        return self._placed(self._without_overflow)
+
+    @cached_property
+    def _place(self) -> Local:
+        """All clients, in the batches in which they would be on ranks of MPI."""
+        return Local(batch_bounds(self.data.n_clients, self.data.n_rows))
+
+    def _placed(self, data: ClientData) -> GLM:
+        place = self._place
+        return GLM(data, self.family, self.penalty).placed(place.total, place.gather, place.batches())

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 import adfl_stats as ad
-from adfl_stats.engine.transport import Local, halo_of
+from adfl_stats.engine.transport import Local, added, halo_of
 
 
 def batches_of(bounds):
@@ -48,6 +48,8 @@ class Only(Local):
 class Place:
     """One of several places in threads, each with one batch of clients."""
 
+    here = False
+
     def __init__(self, bounds, k, table, barrier):
         self.slices, self.k, self.table, self.barrier = batches_of(bounds), k, table, barrier
 
@@ -81,13 +83,6 @@ class Place:
 
     def gather(self, values):
         return np.concatenate(self.exchange(values))
-
-
-def added(parts):
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
 
 
 def in_places(bounds, work):

@@ -6,9 +6,10 @@ clients.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from adfl_stats._types import Array, Ints
 from adfl_stats.data import client_data as _data
-from adfl_stats.data.client_data import ClientData
+from adfl_stats.data.client_data import ClientData, assembled
 
 __all__ = [
     "Batch",
@@ -25,6 +26,7 @@ __all__ = [
     "client_chunks",
     "of_clients",
     "one_pass",
+    "places",
     "row_blocks",
     "row_clients",
     "whole_clients",
@@ -115,11 +117,12 @@ def whole_clients(data: ClientData, P: int) -> Iterator[list[Batch]]:
     P : int
         The side of the square matrices that are kept for every client of a list.
     """
-    offsets, low = data.offsets, 0
+    offsets, low, ends = data.offsets, 0, _ends(data)
     most = max(1, MATRIX_ENTRIES // (P * P))
     while low < data.n_clients:
         fitting = int(np.searchsorted(offsets, offsets[low] + _data.BLOCK_ROWS, side="right")) - 1
-        high = max(low + 1, min(fitting, low + most, data.n_clients))
+        end = int(ends[np.searchsorted(ends, low, side="right")])
+        high = max(low + 1, min(fitting, low + most, end))
         clients = slice(low, high)
         if high == low + 1:
             yield [Batch(clients, rows, np.array([rows.stop - rows.start])) for rows in data.blocks(low)]
@@ -152,6 +155,12 @@ def one_pass(data: ClientData, *sums: RowSums) -> list[Any]:
     return [one.result() for one in sums]
 
 
+def places(parts: Sequence[slice], M: int) -> Callable[[slice], int]:
+    """Return in which of the parts of M clients, which follow one another, some clients of one part are."""
+    starts = [at.indices(M)[0] for at in parts]
+    return lambda clients: int(np.searchsorted(starts, clients.start, side="right")) - 1
+
+
 def client_chunks(M: int, P: int, part: slice = slice(None)) -> list[slice]:
     """Return slices of a part of M clients whose (P, P) matrices stay in the processor's cache, a few of each."""
     size, (start, stop, _) = max(1, MATRIX_ENTRIES // (8 * P * P)), part.indices(M)
@@ -160,8 +169,14 @@ def client_chunks(M: int, P: int, part: slice = slice(None)) -> list[slice]:
 
 def row_blocks(data: ClientData) -> Iterator[slice]:
     """Yield slices of all rows, across clients."""
-    for low in range(0, data.n_rows, _data.BLOCK_ROWS):
-        yield slice(low, min(low + _data.BLOCK_ROWS, data.n_rows))
+    for start, stop in pairwise([0, *data.offsets[_ends(data)].tolist()]):
+        for low in range(start, stop, _data.BLOCK_ROWS):
+            yield slice(low, min(low + _data.BLOCK_ROWS, stop))
+
+
+def _ends(data: ClientData) -> Ints:
+    """Return the clients at which passes over the rows begin a new batch, and behind them the number of all."""
+    return np.append(np.zeros(0, dtype=np.int64) if data.cuts is None else data.cuts, data.n_clients)
 
 
 def row_clients(data: ClientData, rows: slice) -> Ints:
@@ -175,7 +190,7 @@ def of_clients(data: ClientData, clients: slice) -> ClientData:
     """Return the data of some consecutive clients, without a copy of their rows."""
     offsets = data.offsets[clients.start : clients.stop + 1]
     rows = slice(int(offsets[0]), int(offsets[-1]))
-    return replace(
+    return assembled(
         data,
         X=data.X[rows],
         y=data.y[rows],
@@ -184,4 +199,10 @@ def of_clients(data: ClientData, clients: slice) -> ClientData:
         linear_offset=None if data.linear_offset is None else data.linear_offset[rows],
         row_weights=None if data.row_weights is None else data.row_weights[rows],
         set_aside=None if data.set_aside is None else data.set_aside[clients],
+        cuts=None if data.cuts is None else _within(data.cuts, clients),
     )
+
+
+def _within(cuts: Ints, clients: slice) -> Ints:
+    """Return the cuts inside a slice of the clients, counted from its first."""
+    return cuts[(clients.start < cuts) & (cuts < clients.stop)] - clients.start

@@ -73,6 +73,9 @@ class ClientData:
         The place that each row had then; None if they are in that order.
     set_aside : ndarray (M,) of bool or None
         Clients whose rows are zeros here and have no weight; see `setting_aside`.
+    cuts : ndarray (k,) of int64 or None
+        Clients, in increasing order, at which passes over the rows begin a new batch. A model sets them, so that the
+        last bits of sums do not depend on which clients are elsewhere.
 
     Examples
     --------
@@ -99,6 +102,7 @@ class ClientData:
     row_labels: pd.Index | None = None
     row_order: Ints | None = None
     set_aside: Mask | None = None
+    cuts: Ints | None = None
 
     def __post_init__(self) -> None:
         check_parts(vars(self))

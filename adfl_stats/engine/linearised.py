@@ -202,14 +202,14 @@ def curvature_at(
     expected : bool
         Whether to take Fisher's information in the place of the curvature, as where losses are not convex.
     """
-    M, P, data, family = problem.M, problem.P, problem.glm.data, problem.glm.family
+    M, P, family = problem.M, problem.P, problem.glm.family
     shares, nothing = total_weights / problem.n_clients, np.zeros((M, P))
     if (gram := problem.glm.gram(metric)) is not None:
         S = gram[0][:, :, :P]
         mean = problem.transport.total(lambda at: np.einsum("mr,mij->rij", shares[at], S[at], optimize=True))
         return Curvature(_kernels.GramLoss(gram[0], nothing, metric is None), mean, np.einsum("mii->m", S))
     # A client's matrix costs P^2 a product, its rows n_m p: take the smaller; many classes need the matrix.
-    by_matrix = family.outputs > 1 or problem.glm.p <= data.n_rows / M
+    by_matrix = family.outputs > 1 or problem.glm.p <= problem.glm.mean_rows
     stacked, traces = np.zeros((M, P, -(-P // 4) * 4)) if by_matrix else None, np.zeros(M)
 
     def part(at: slice) -> Array:

@@ -14,7 +14,7 @@ from scipy import linalg
 from adfl_stats._algebra import inverse
 from adfl_stats._arguments import listing
 from adfl_stats._properties import once
-from adfl_stats._types import Array
+from adfl_stats._types import Array, Mask
 from adfl_stats.engine.transport import LOCAL, Members, Transport, mean_over
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.objective import Objective
@@ -94,6 +94,8 @@ class Problem:
         threads: int = 1,
         transport: Transport = LOCAL,
     ) -> None:
+        if isinstance(objective, GLM):
+            objective = objective.placed(transport.total, transport.gather, transport.batches())
         self.objective, self.topology, self.weighting, self.threads = objective, network, weighting, threads
         self.transport = transport
         self.M, self.P = objective.M, objective.P
@@ -121,7 +123,7 @@ class Problem:
     @cached_property
     def members(self) -> Members:
         """All clients, ours and those elsewhere."""
-        return Members(self.transport, None if self.transport is LOCAL else self.transport.clients(self.n_clients))
+        return Members(self.transport, None if self.transport.here else self.transport.clients(self.n_clients))
 
     @once
     def rounding_variance(self) -> float:
@@ -154,8 +156,17 @@ class Problem:
 
     @property
     def labels(self) -> pd.Index:
-        """The clients."""
+        """The clients that are ours."""
         return self.objective.labels
+
+    @property
+    def all_labels(self) -> pd.Index:
+        """All clients, in the order of the network's rows."""
+        return self.labels if self.transport.here else self.topology.labels
+
+    def named(self, some: Mask) -> pd.Index:
+        """Return the names of those of all clients of whom `some` (M,), of ours, is true."""
+        return self.all_labels[self.transport.gather(some)]
 
     @property
     def names(self) -> list[str]:
@@ -268,11 +279,12 @@ class Problem:
 
         with np.errstate(over="ignore", invalid="ignore"):
             pooled = self.transport.total(part)
-        if not finite.all():
-            raise overflow_error(self.labels[~finite])
+        if self.members.count(~finite):
+            raise overflow_error(self.named(~finite))
         size = np.sqrt(np.diag(pooled))
         # All clients together identify all coefficients, or there would be no model.
-        if (weights < 1.0).any() and not (size.all() and linalg.eigvalsh(pooled / np.outer(size, size))[0] > SINGULAR):
+        regular = size.all() and linalg.eigvalsh(pooled / np.outer(size, size))[0] > SINGULAR
+        if not regular and self.members.count(weights < 1.0):
             raise linalg.LinAlgError("the pooled curvature is singular")
         metric = inverse(pooled)
         return metric, self.glm.largest_curvatures(theta, linalg.cholesky(metric, lower=True))

@@ -1,29 +1,60 @@
 """The interface for clients on several machines: sums, maxima and rows over all clients from those of our own.
 
 Arrays over clients have a row for each client that is ours. What is needed of all of them goes through a
-`Transport`; the local one, where all clients are ours, changes no bit. Sums are taken batch by batch and added in
-the order of the batches, so that it does not matter where a batch is computed.
+`Transport`. Sums are taken batch by batch and added in the order of the batches, so that it does not matter where a
+batch is computed; that the batches are the same wherever the clients are is up to `batch_bounds`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adfl_stats._properties import once
-from adfl_stats._types import Array, Ints, Mask
+from adfl_stats._types import Array, Ints
 
-__all__ = ["EVERYBODY", "LOCAL", "Local", "Members", "Transport", "count_of", "halo_of", "mean_over", "once"]
+__all__ = [
+    "EVERYBODY", "LOCAL", "Local", "Members", "Transport", "added", "batch_bounds", "count_of", "halo_of", "mean_over",
+    "once", "slices",
+]  # fmt: skip
 
 T = TypeVar("T")
 
 
+# Clients, and rows, of a batch. Ours: a sum by batches then costs a few per cent more than one over all clients.
+BATCH_CLIENTS, BATCH_ROWS = 256, 1 << 14
+# More batches than ranks that a fit could use.
+MOST_BATCHES = 4096
+
+
+def batch_bounds(clients: int, rows: int) -> Ints:
+    """Return the clients at which batches begin, and behind them the number of all: the same wherever clients are.
+
+    There are as many as a power of two, so that two or four ranks have equal shares.
+
+    Parameters
+    ----------
+    clients, rows : int
+        Those of all places together.
+    """
+    wanted = max(clients / BATCH_CLIENTS, rows / BATCH_ROWS, 1.0)
+    count = min(2 ** round(np.log2(wanted)), clients, MOST_BATCHES)
+    return np.arange(count + 1) * clients // count
+
+
 class Transport(Protocol):
     """What the engine asks of a place that holds some of the clients."""
+
+    @property
+    def here(self) -> bool:
+        """Whether all clients are ours."""
 
     def clients(self, M: int) -> Ints:
         """Return which of all M clients are ours, in the order of our rows."""
@@ -46,8 +77,7 @@ class Transport(Protocol):
         Parameters
         ----------
         part : callable
-            Of a slice of our rows: the sum over them. Each batch of ours is asked for once. Where only some of the
-            clients have a row, the slices still cover all rows that there are.
+            Of a slice of our rows: the sum over them. Each batch of ours is asked for once.
         """
 
     def largest(self, values: Array) -> Array:
@@ -58,7 +88,19 @@ class Transport(Protocol):
 
 
 class Local:
-    """All clients are ours, in one batch."""
+    """All clients are ours.
+
+    Parameters
+    ----------
+    bounds : ndarray (B + 1,) of int, optional
+        Where batches begin and end, see `batch_bounds`; one batch if not given.
+    """
+
+    here = True
+
+    def __init__(self, bounds: Ints | None = None) -> None:
+        some = bounds is not None and len(bounds) > 2
+        self._batches = slices(bounds) if some and bounds is not None else [slice(None)]
 
     def clients(self, M: int) -> Ints:
         """Return all."""
@@ -73,12 +115,12 @@ class Local:
         return lambda own: own[:0]
 
     def batches(self) -> list[slice]:
-        """Return the only one."""
-        return [slice(None)]
+        """Return all of them."""
+        return self._batches
 
     def total(self, part: Callable[[slice], Array]) -> Array:
-        """Return the sum itself."""
-        return part(slice(None))
+        """Return the sum, batch by batch."""
+        return added([part(at) for at in self._batches])
 
     def largest(self, values: Array) -> Array:
         """Return the maximum itself."""
@@ -87,6 +129,16 @@ class Local:
     def gather(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the rows themselves."""
         return values
+
+
+def slices(bounds: Ints) -> list[slice]:
+    """Return the slices between neighbouring bounds."""
+    return [slice(int(low), int(high)) for low, high in pairwise(bounds)]
+
+
+def added(parts: Sequence[Array]) -> Array:
+    """Return the sum of some arrays, in their order."""
+    return reduce(operator.add, parts)
 
 
 LOCAL = Local()
@@ -105,30 +157,51 @@ class Members:
         The way.
     numbers : ndarray (m,) of int or None
         Ours, as numbers among all clients; None where all are ours.
+    rows : ndarray (m,) of int or None
+        Their places among all clients of ours, in increasing order; None where these are all that are ours.
     """
 
     transport: Transport = LOCAL
     numbers: Ints | None = None
+    rows: Ints | None = None
 
-    def of(self, some: Mask) -> Members:
-        """Return those of ours that `some` (m,) says, with those of the others elsewhere."""
-        return Members(self.transport, None if self.numbers is None else self.numbers[some])
+    def of(self, some: NDArray[Any]) -> Members:
+        """Return those of ours that `some` says, with those of the others elsewhere.
+
+        `some` is a mask (m,), or where all clients are ours the places of clients, of which one may be drawn twice:
+        these are in one batch.
+        """
+        if some.dtype != bool:
+            return Members()
+        chosen = np.flatnonzero(some)
+        return Members(
+            self.transport,
+            None if self.numbers is None else self.numbers[chosen],
+            chosen if self.rows is None else self.rows[chosen],
+        )
+
+    def within(self, at: slice) -> slice:
+        """Return which of these are of a batch."""
+        if self.rows is None or at.stop is None:
+            return at
+        low, high = np.searchsorted(self.rows, (at.start, at.stop))
+        return slice(int(low), int(high))
 
     def total(self, part: Callable[[slice], Array]) -> Array:
         """Return the sum over all, from sums over slices of ours."""
-        return self.transport.total(part)
+        return self.transport.total(lambda at: part(self.within(at)))
 
     def sum(self, values: NDArray[Any]) -> Array:
         """Return the sum of the rows (m, ...) of all."""
-        return self.transport.total(lambda at: values[at].sum(axis=0))
+        return self.total(lambda at: values[at].sum(axis=0))
 
     def mean(self, values: NDArray[Any]) -> Array:
         """Return the mean of the rows (m, ...) of all."""
-        return mean_over(self.transport, values)
+        return self.sum(values) / float(self.total(lambda at: np.asarray(float(len(values[at])))))
 
     def count(self, some: NDArray[Any]) -> int:
         """Return of how many of all `some` (m,) is true."""
-        return int(self.transport.total(lambda at: np.asarray(np.count_nonzero(some[at]))))
+        return int(self.total(lambda at: np.asarray(np.count_nonzero(some[at]))))
 
     def gather(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the rows of all, from the rows (m, ...) of ours."""

@@ -7,7 +7,7 @@ what it holds before results are made of it: shapes, types, finite estimates, a 
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from adfl_stats._archives import read_arrays, write_arrays
 from adfl_stats._files import refuse_absent
 from adfl_stats.data.formula_state import formula_of, words_of
 from adfl_stats.engine.numerical_error import NumericalError
+from adfl_stats.engine.transport import Local, Members, batch_bounds
 from adfl_stats.errors import StorageError
 from adfl_stats.inference.at_estimate import AtEstimate, Goodness
 from adfl_stats.inference.by_row import ByRow
@@ -227,16 +228,20 @@ def _check_arrays(arrays: dict[str, Any], M: int, P: int) -> None:
 
 def _loaded_fit(run: dict[str, Any], arrays: dict[str, Any], words: dict[str, Any]) -> FitRecord:
     """Return the record of a GLM."""
+    # Sums of what the file has are taken as those of the fit were.
+    members = Members(Local(batch_bounds(len(run["labels"]), int(_part(arrays, "sizes").sum()))))
     parts: dict[str, Any] = {name: _record(kind, arrays, name) for name, kind in _PARTS.items()}
-    parts["clients"] = ClientRecord(**words["clients"], **_named(arrays, "clients"))
+    parts["clustered"] = replace(parts["clustered"], members=members)
+    parts["clients"] = ClientRecord(**words["clients"], **_named(arrays, "clients"), members=members)
     parts["glance"] = parts["clients"]
     if words.get("glance") is not None:
-        parts["glance"] = ClientRecord(**words["glance"], **_named(arrays, "glance"))
+        parts["glance"] = ClientRecord(**words["glance"], **_named(arrays, "glance"), members=members)
     written = _part(words, "formula")
     lost = written.get("lost")
     formula, spec = (None, None) if lost is not None else formula_of(written)
     return FitRecord(
         **run,
+        members=members,
         **{name: _part(words, name) for name in _WORDS if name != "classes"},
         chosen_cov_type=_part(words, "chosen_cov_type"),
         classes=None if words["classes"] is None else tuple(words["classes"]),

@@ -9,7 +9,7 @@ import numpy as np
 
 from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._types import Array, Ints
-from adfl_stats.data.batches import Batch, row_blocks
+from adfl_stats.data.batches import Batch, of_clients, row_blocks
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Penalty
@@ -17,7 +17,7 @@ from adfl_stats.losses.penalties import Penalty
 __all__ = [
     "ClientMoments",
     "client_moments",
-    "column_sizes",
+    "column_squares",
     "curvature_sums",
     "linear_predictor",
     "meat",
@@ -136,12 +136,13 @@ def own_predictor(data: ClientData, family: Family, thetas: Array, batch: Batch)
     return eta if family.name == "multinomial" else eta[:, 0]
 
 
-def column_sizes(data: ClientData, family: Family, m: int | None = None) -> Array:
-    """Return the root mean square of the column behind each coefficient (P,), over all rows or those of client m."""
-    squares, count = np.zeros(data.X.shape[1]), data.n_rows if m is None else data.sizes[m]
-    for rows in row_blocks(data) if m is None else data.blocks(m):
-        squares += np.einsum("ij,ij->j", data.X[rows], data.X[rows])
-    return np.tile(np.sqrt(squares / count), family.outputs)
+def column_squares(data: ClientData, clients: slice) -> Array:
+    """Return the number of rows of some clients, and behind it the sums of squares of their columns, (1 + p,)."""
+    low, high, _ = clients.indices(data.n_clients)
+    own, squares = of_clients(data, slice(low, high)), np.zeros(data.X.shape[1])
+    for rows in row_blocks(own):
+        squares += np.einsum("ij,ij->j", own.X[rows], own.X[rows])
+    return np.append(float(own.n_rows), squares)
 
 
 def scaled(residual: Array, weight: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -13,8 +13,8 @@ from adfl_stats import _kernels
 from adfl_stats._properties import once
 from adfl_stats._types import Array, Mask
 from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, batches, of_clients, row_blocks, row_clients
-from adfl_stats.data.client_data import ClientData
-from adfl_stats.losses.client_sums import column_sizes, curvature_sums, predictors_at
+from adfl_stats.data.client_data import ClientData, assembled
+from adfl_stats.losses.client_sums import column_squares, curvature_sums, predictors_at
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.links import LINKS
 from adfl_stats.losses.penalties import Ridge
@@ -75,6 +75,18 @@ class GLM:
         self.P = self.p * family.outputs
         self._plain: _kernels.Loss | None = None
         self._batches: dict[tuple[int, int], GLM] = {}
+
+    def placed(self, total: Total, gather: Gather, parts: Sequence[slice]) -> GLM:
+        """Return these losses with sums over all clients by a transport, whose batches of ours are `parts`.
+
+        Passes over the rows begin a new batch where the transport does, so that it does not matter which other
+        clients are ours.
+        """
+        starts = np.array([at.start or 0 for at in parts[1:]], dtype=np.int64)
+        cuts = self.data.cuts if self.data.cuts is not None else starts[:0]
+        if (self._total, self._gather) == (total, gather) and np.array_equal(cuts, starts):
+            return self
+        return GLM(assembled(self.data, cuts=starts), self.family, self.penalty, total=total, gather=gather)
 
     def of(self, clients: slice) -> GLM:
         """Return the losses of some consecutive clients: sums over them are the same to the bit in any place."""
@@ -153,7 +165,7 @@ class GLM:
 
         A Gram matrix costs p^2 a round and a client, the rows n_m p: None where the rows are cheaper.
         """
-        if not self.quadratic or self.p > self.data.n_rows / self.M:
+        if not self.quadratic or self.p > self.mean_rows:
             return None
         return _in_metric(*self._gram, metric)
 
@@ -261,10 +273,18 @@ class GLM:
             largest[clients] = np.linalg.eigvalsh(seen)[:, -1]
         return largest
 
-    @cached_property
+    @once
+    def mean_rows(self) -> float:
+        """The mean of all clients' numbers of rows."""
+        sizes = self.data.sizes
+        rows, clients = self._total(lambda at: np.array([sizes[at].sum(), len(sizes[at])], dtype=np.float64))
+        return float(rows / clients)
+
+    @once
     def coefficient_sizes(self) -> Array:
         """Root mean square of the column behind each coefficient (P,), its natural unit."""
-        return column_sizes(self.data, self.family)
+        squares = self._total(lambda at: column_squares(self.data, at))
+        return np.tile(np.sqrt(squares[1:] / squares[0]), self.family.outputs)
 
     @cached_property
     def mean_squares(self) -> Array:
@@ -320,10 +340,9 @@ class GLM:
 
         def part(at: slice) -> Array:
             # X'X, and below it the columns' sums.
-            mine, sums = np.zeros(self.M, dtype=bool), np.zeros((self.p + 1, self.p))
-            mine[at] = data.counted[at]
-            for rows in row_blocks(data):
-                X = data.X[rows][mine[row_clients(data, rows)]]
+            own, sums = self.of(at).data, np.zeros((self.p + 1, self.p))
+            for rows in row_blocks(own):
+                X = own.X[rows][own.counted[row_clients(own, rows)]]
                 sums[:-1] += X.T @ X
                 sums[-1] += X.sum(axis=0)
             return sums
@@ -412,4 +431,5 @@ def _on_diagonal(matrices: Array, values: Array | None) -> Array:
 def _in_metric(S: Array, b: Array, metric: Array | None) -> tuple[Array, Array]:
     if metric is None:
         return S, b
-    return np.ascontiguousarray(np.einsum("ij,mjk->mik", metric, S, optimize=True)), b @ metric.T
+    # One product a client, whose bits do not depend on how many there are.
+    return np.matmul(metric, S), np.matmul(metric, b[:, :, None])[:, :, 0]

@@ -16,15 +16,15 @@ __all__ = ["GoodnessSums", "goodness"]
 
 
 class GoodnessSums:
-    """Log-likelihood and deviance over the rows of the trusted clients.
+    """Log-likelihood and deviance over the rows of the trusted clients of a part, whose pieces it is given.
 
     As in statsmodels, the Gaussian log-likelihood has its variance profiled out. Huber's is that of his least
     favourable law at the family's own sigma. A likelihood that depends on an estimated dispersion waits for it: the
     linear predictors are kept until then.
     """
 
-    def __init__(self, data: ClientData, family: Family, trusted: Mask) -> None:
-        self._data, self._family, self._trusted = data, family, trusted
+    def __init__(self, data: ClientData, family: Family, trusted: Mask, part: slice = slice(None)) -> None:
+        self._data, self._family, self._trusted, self._part = data, family, trusted, part
         self._known: Any = None if family.name in ("multinomial", "huber") else family.statsmodels()
         self._waits = family.estimates_scale and not family.quadratic and family.name != "huber"
         self._kept: list[tuple[Array, Array, Array]] = []
@@ -55,7 +55,8 @@ class GoodnessSums:
     def sums(self, scale: float) -> Array:
         """Return what adds up over clients, given the dispersion: log-likelihood, deviance and rows."""
         late = [float(self._known.loglike(y, mu, var_weights=w, scale=scale)) for y, mu, w in self._kept]
-        return np.array([self._llf + sum(late), self._deviance, float(self._data.sizes[self._trusted].sum())])
+        rows = self._data.sizes[self._part][self._trusted[self._part]].sum()
+        return np.array([self._llf + sum(late), self._deviance, float(rows)])
 
 
 def goodness(family: Family, sums: Array) -> tuple[float, float]:

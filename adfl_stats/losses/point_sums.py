@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from adfl_stats._algebra import joined
 from adfl_stats._types import Array, Ints, Mask
-from adfl_stats.data.batches import Batch, batches, row_blocks, row_clients, whole_clients
+from adfl_stats.data.batches import Batch, batches, places, row_blocks, row_clients, whole_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import (
     ClientMoments,
@@ -152,7 +152,7 @@ def sums_at(
         Adds the sums over clients elsewhere: of a function that returns the sum over one of `parts`, the sum over all
         clients.
     parts : sequence of slice
-        The parts of the clients that `total` asks for.
+        The parts of the clients that `total` asks for; `data` has cuts where they begin.
     slope : ndarray (P,), optional
         The gradient of a penalty at theta. Every row carries it, so that the scores in the meat have mean zero at the
         penalised estimate.
@@ -160,11 +160,11 @@ def sums_at(
     share = weights / float(total(lambda at: np.asarray(float(len(weights[at])))))
     trusted = np.ones(len(weights), dtype=bool) if trusted is None else trusted
     rows = [_RowSums(data, family, share / data.totals, trusted, at, slope) for at in parts]
-    by_piece = []
+    by_piece, halves, place = [], np.zeros((len(weights), len(theta))), places(parts, len(weights))
 
     def look(piece: Batch, eta: Array, residual: Array) -> None:
-        for one in rows:
-            one.add(piece, eta, residual)
+        halves[piece.clients] += _half_scores(data, piece, residual)
+        rows[place(piece.clients)].add(piece, eta, residual)
 
     for pieces in whole_clients(data, len(theta)):
         by_piece.append(moments(data, family, theta[None], pieces, look))
@@ -177,7 +177,7 @@ def sums_at(
     scale = _scale(family, clients.dispersion, data, weights, len(theta), total)
     return PointSums(
         clients,
-        rows[0].halves,
+        halves,
         WeightedSums(
             gradients=clients.gradient,
             hessian=total(lambda at: np.tensordot(share[at], clients.hessian[at], 1)) if observed else information,
@@ -191,27 +191,29 @@ def sums_at(
 
 
 class _RowSums:
-    """Sums over rows of a part of the clients that need no second look: meat, scores of half the rows, likelihood."""
+    """Sums over rows of a part of the clients that need no second look: meat and likelihood."""
 
     def __init__(
         self, data: ClientData, family: Family, per_row: Array, trusted: Mask, part: slice, slope: Array | None
     ) -> None:
-        P, inside = data.X.shape[1] * family.outputs, np.zeros(data.n_clients, dtype=bool)
-        inside[part] = True
-        self.data, self.per_row, trusted = data, np.where(inside, per_row, 0.0), trusted & inside
-        self.slope = slope
-        self.meat, self.halves = np.zeros((P, P)), np.zeros((data.n_clients, P))
-        self.goodness = GoodnessSums(data, family, trusted)
+        P = data.X.shape[1] * family.outputs
+        self.data, self.per_row, self.slope, self.meat = data, per_row, slope, np.zeros((P, P))
+        self.goodness = GoodnessSums(data, family, trusted, part)
 
     def add(self, piece: Batch, eta: Array, residual: Array) -> None:
-        """Take in a piece, with its weighted residuals."""
-        at, rows, X = piece.clients, piece.rows, self.data.X[piece.rows]
-        share = piece.spread(self.per_row[at])[:, None]
+        """Take in a piece of the part's rows, with its weighted residuals."""
+        rows, X = piece.rows, self.data.X[piece.rows]
+        share = piece.spread(self.per_row[piece.clients])[:, None]
         added = None if self.slope is None else share * self.data.weights_of(rows)[:, None] * self.slope
         self.meat += meat(X, residual * share, added)
-        first = (np.arange(rows.start, rows.stop) - piece.spread(self.data.offsets[:-1][at])) % 2 == 0
-        self.halves[at] += piece.cross(residual * first[:, None], X).reshape(len(piece.sizes), -1)
         self.goodness.add(piece, eta)
+
+
+def _half_scores(data: ClientData, piece: Batch, residual: Array) -> Array:
+    """Return the sums over every other row of the clients of a piece, the first one of each among them, (C, P)."""
+    rows = piece.rows
+    first = (np.arange(rows.start, rows.stop) - piece.spread(data.offsets[:-1][piece.clients])) % 2 == 0
+    return piece.cross(residual * first[:, None], data.X[rows]).reshape(len(piece.sizes), -1)
 
 
 def _joined(parts: list[ClientMoments]) -> ClientMoments:

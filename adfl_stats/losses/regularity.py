@@ -9,7 +9,7 @@ import numpy as np
 
 from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._types import Array, Ints
-from adfl_stats.data.batches import Batch
+from adfl_stats.data.batches import Batch, places
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import ClientMoments, linear_predictor
 from adfl_stats.losses.families import Family
@@ -130,10 +130,8 @@ class _Tails:
         self.data, self.family, self.theta, self.gradients, self.most = data, family, theta, gradients, most
         self.sums = np.zeros((4, data.n_clients))
         self.meats = {str(part): np.zeros((len(theta), len(theta))) for part in parts}
-        # The clients of each part; those that are set aside are in none.
-        self.inside = {str(part): np.zeros(data.n_clients, dtype=bool) for part in parts}
-        for part in parts:
-            self.inside[str(part)][part] = data.counted[part]
+        self._names = list(self.meats)
+        self._place = places(parts, data.n_clients)
 
     def add(self, batch: Batch) -> None:
         """Take in the rows of a batch."""
@@ -155,10 +153,9 @@ class _Tails:
             for sums, term in zip(self.sums, terms, strict=True):
                 sums[batch.clients] += batch.sums(weight * term)
             scores *= weight[:, None]
-        for name, inside in self.inside.items():
-            use = batch.spread(inside[batch.clients])
-            counted = scores if use.all() else scores[use]
-            self.meats[name] += counted.T @ counted
+        use = batch.spread(data.counted[batch.clients])
+        counted = scores if use.all() else scores[use]
+        self.meats[self._names[self._place(batch.clients)]] += counted.T @ counted
 
     def moments(self) -> list[Array]:
         """Return four arrays (M,).

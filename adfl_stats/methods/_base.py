@@ -271,7 +271,7 @@ def check_neighbours(problem: Problem, name: str, least: int, reason: str) -> No
         if few.any():
             raise ValueError(
                 f"{name} needs at least {least} neighbours for every client ({reason}); {int(few.sum())} hear fewer: "
-                f"{listing(problem.labels[few])}. Add edges to them, or assume fewer abnormal neighbours"
+                f"{listing(problem.all_labels[few])}. Add edges to them, or assume fewer abnormal neighbours"
             )
 
 
@@ -279,7 +279,7 @@ def one_way_pair(problem: Problem) -> tuple[Any, Any] | None:
     """Return two clients of which one hears the other and is not heard by it, or None on undirected networks."""
     pattern = (one_network(problem.topology, "a method for undirected networks").W > 0).astype(np.int8)
     rows, columns = (pattern - pattern.T).nonzero()
-    return (problem.labels[rows[0]], problem.labels[columns[0]]) if len(rows) else None
+    return (problem.all_labels[rows[0]], problem.all_labels[columns[0]]) if len(rows) else None
 
 
 def check_undirected(problem: Problem, name: str, *, weights: bool) -> None:
@@ -322,20 +322,19 @@ def initial_estimates(
     if hasattr(given, "client_params"):
         given, name = given.client_params, f"results of {given.method.name}"
     if isinstance(given, pd.DataFrame):
-        labels = problem.labels
+        labels = problem.all_labels
         if set(given.index) != set(labels):
             raise ValueError("init has other clients than the data; its index must hold every client's label once")
         given = _by_name(given.loc[labels], given.columns, problem)
     elif isinstance(given, pd.Series):
         given = _by_name(given, given.index, problem)
     values = float64_array(given, "init")
-    if values.shape not in ((problem.P,), (problem.M, problem.P)):
-        raise ValueError(
-            f"init has shape {values.shape}; ({problem.P},) for all clients or ({problem.M}, {problem.P}) is wanted"
-        )
+    M, P = problem.n_clients, problem.P
+    if values.shape not in ((P,), (M, P)):
+        raise ValueError(f"init has shape {values.shape}; ({P},) for all clients or ({M}, {P}) is wanted")
     if not np.isfinite(values).all():
         raise ValueError("init has NaN or infinite values; every client needs a finite start")
-    return np.broadcast_to(values, (problem.M, problem.P)).copy(), {"start": name}, []
+    return problem.members.ours(np.broadcast_to(values, (M, P))).copy(), {"start": name}, []
 
 
 def _by_name(init: Any, names: pd.Index, problem: Problem) -> Any:

@@ -107,5 +107,5 @@ class ClippedGossip(Combining):
         if self.radius == "declared":
             return Rule("clip-declared", value=float(self.delta or 0.0))
         if self.radius == "known":
-            return Rule("clip-known", bad=abnormal_mask(self.abnormal, problem.labels))
+            return Rule("clip-known", bad=abnormal_mask(self.abnormal, problem.all_labels))
         return Rule("clip", value=float(self.radius))

@@ -81,7 +81,7 @@ class DFL(Method):
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion."""
-        steps = problem.steps(self.known_weights(problem.labels), balance=self.balance)
+        steps = problem.steps(problem.members.ours(self.known_weights(problem.all_labels)), balance=self.balance)
         theta, start, runs = initial_estimates(self.init, problem, plan)
         scheme = scheme_of(problem, self.clip, self.local_steps)
         run = settle(problem, theta, steps, plan.after(runs), scheme=scheme, label=self.name)

@@ -30,7 +30,7 @@ def protected(protect: ClientSet | None, problem: Problem) -> Mask:
     """Return which clients keep their full weight."""
     if protect is None:
         return np.zeros(problem.M, dtype=np.bool_)
-    return client_mask(protect, problem.labels, "protect")
+    return np.asarray(problem.members.ours(client_mask(protect, problem.all_labels, "protect")))
 
 
 def kept_weights(problem: Problem, clients: ClientModel, keep: Mask) -> tuple[Array, dict[str, str]]:
@@ -42,15 +42,15 @@ def kept_weights(problem: Problem, clients: ClientModel, keep: Mask) -> tuple[Ar
     """
     weights, said = np.where(keep, 1.0, clients.weights), {}
     lost = keep & (clients.weights < PART)
-    if lost.any():
+    if problem.members.count(lost):
         said["protected"] = (
-            f"{listing(problem.labels[lost])} would have lost weight, and keep it because protect names them"
+            f"{listing(problem.named(lost))} would have lost weight, and keep it because protect names them"
         )
     needed, names = _identifying(problem, clients, weights)
-    if needed.any():
+    if problem.members.count(needed):
         weights = np.where(needed, LEAST, weights)
         said["identified"] = (
-            f"only clients that do not fit the majority identify {listing(names)}: {listing(problem.labels[needed])}. "
+            f"only clients that do not fit the majority identify {listing(names)}: {listing(problem.named(needed))}. "
             f"They keep a weight of {LEAST:g} so that these coefficients have an estimate; it is theirs alone, and the "
             "majority does not check it. ADFL(protect=[...]) gives them their full weight"
         )
@@ -65,7 +65,7 @@ def _identifying(problem: Problem, clients: ClientModel, weights: Array) -> tupl
     members, low = clients.scores.members, weights[informative] < LEAST
     if not members.count(low):
         return needed, []
-    known, whole = members.sum(J[~low]), members.sum(J)
+    known, whole = members.sum(np.where(low[:, None, None], 0.0, J)), members.sum(J)
     # Units in which the others know each coefficient alike: those of one client do not decide about the others' rank.
     mine, of_all = np.diag(known), np.diag(whole)
     rounding = np.finfo(float).eps ** 2

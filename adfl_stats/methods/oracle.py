@@ -60,4 +60,4 @@ class Oracle(Method):
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the recursion."""
-        return DFL(self.known_weights(problem.labels), self.init, self.balance).estimate(problem, plan)
+        return DFL(self.known_weights(problem.all_labels), self.init, self.balance).estimate(problem, plan)

@@ -5,18 +5,21 @@ by chance is known for normal scores; scores of small clients are skewed where r
 gain more. A parametric bootstrap (McLachlan, 1987, Applied Statistics 36, 318-324) shows how much: labels are drawn
 from the model, other responses get residuals drawn from those of the normal clients about their own estimates.
 
-Where clients are in several places each draws for its own, from its own residuals: rows do not leave their place. All
-places see the same gain in likelihood, which is a sum over clients; it is another draw than that of one place.
+Clients are drawn batch by batch, each batch from its own residuals: rows do not leave their place, and the draws do not
+depend on where a batch is. All places see the same gain in likelihood, which is a sum over clients.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from adfl_stats._types import Array, Mask
+from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import batches
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.client_sums import linear_predictor, own_predictor, scaled
+from adfl_stats.losses.glm import GLM
 from adfl_stats.trust.null import Null
 from adfl_stats.trust.summaries import Summaries, has_known_dispersion
 
@@ -60,39 +63,67 @@ def resampled_scores(
     block : int
         Which sets: another number gives others.
     """
-    data, family = problem.glm.data, problem.glm.family
-    # Other numbers in every place: the first of its clients is a part of the seed.
-    rng = np.random.default_rng((20_260_101, problem.transport.clients(problem.n_clients)[0], block))
-    count, known = BLOCK, has_known_dispersion(data, family)
-    pool = None if known else _residuals(problem, theta, summaries, null, normal)
-    sums = np.zeros((count, problem.M, problem.P))
-    for batch in batches(data, problem.P):
+    numbers, scores = problem.transport.clients(problem.n_clients), np.empty((BLOCK, problem.M, problem.P))
+    for at in problem.transport.batches():
+        # Other numbers in every batch, the same wherever it is: the first of its clients is a part of the seed.
+        rng = np.random.default_rng((20_260_101, numbers[at][0], block))
+        some = _Part(problem.glm.of(at), null.dispersions[at], summaries.factors[at], summaries.ranks[at])
+        pool = None
+        if not has_known_dispersion(problem.glm.data, problem.glm.family):
+            pool = _residuals(some, theta, summaries.scores[at], normal[at])
+        scores[:, at] = _drawn(some, theta, pool, rng)
+        scores[:, at] += np.einsum("mij,kmj->kmi", some.factors, _effects(some.factors.shape[:2], spread, df, rng))
+    return scores
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The clients of a batch: their rows, and what a first look at them says."""
+
+    glm: GLM
+    dispersions: Array
+    factors: Array
+    ranks: Ints
+
+
+def _drawn(some: _Part, theta: Array, pool: Array | None, rng: np.random.Generator) -> Array:
+    """Draw whitened scores (BLOCK, m, P) at theta (P,): labels from the model, or residuals from the pool."""
+    data, family, P = some.glm.data, some.glm.family, some.glm.P
+    sums = np.zeros((BLOCK, some.glm.M, P))
+    for batch in batches(data, P):
         rows = batch.rows
         X, weight = data.X[rows], data.weights_of(rows)
         eta = linear_predictor(data, family, theta, rows)
         mean = family.mean(eta)
-        noise = batch.spread(np.sqrt(null.dispersions[batch.clients])) / np.sqrt(weight)
-        for k in range(count):
+        noise = batch.spread(np.sqrt(some.dispersions[batch.clients])) / np.sqrt(weight)
+        for k in range(BLOCK):
             if pool is None:
                 residual = family.residual(eta, _labels(mean, rng))
             else:
                 residual = noise * np.sqrt(family.information(eta)) * pool[rng.integers(len(pool), size=len(X))]
             along = batch.cross(scaled(residual, weight).reshape(len(X), -1), X)
             sums[k, batch.clients] -= along.reshape(len(along), -1)
-    full = summaries.ranks == problem.P
+    full = some.ranks == P
     whitened = np.zeros_like(sums)
-    L = summaries.factors.transpose(0, 2, 1)
+    L = some.factors.transpose(0, 2, 1)
     whitened[:, full] = np.linalg.solve(L[full], sums[:, full].transpose(1, 2, 0)).transpose(2, 0, 1)
     if not full.all():
         short = np.linalg.pinv(L[~full], rcond=1e-9)
         whitened[:, ~full] = (short @ sums[:, ~full].transpose(1, 2, 0)).transpose(2, 0, 1)
-    # Scores are linear in a client's own parameter, as in the model that T was estimated by: exponentials of effects
-    # as large as T allows would be of another size altogether.
+    return whitened
+
+
+def _effects(shape: tuple[int, ...], spread: Array, df: float, rng: np.random.Generator) -> Array:
+    """Draw the clients' own parameters u_m, (BLOCK, m, P).
+
+    Scores are linear in them, as in the model that T was estimated by: exponentials of effects as large as T allows
+    would be of another size altogether.
+    """
     values, vectors = np.linalg.eigh(spread)
-    own = rng.standard_normal((count, problem.M, problem.P)) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    own = rng.standard_normal((BLOCK, *shape)) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
     if np.isfinite(df):
-        own *= np.sqrt((df - 2.0) / rng.chisquare(df, (count, problem.M, 1)))
-    return np.asarray(whitened + np.einsum("mij,kmj->kmi", summaries.factors, own))
+        own *= np.sqrt((df - 2.0) / rng.chisquare(df, (BLOCK, shape[0], 1)))
+    return np.asarray(own)
 
 
 def _labels(mean: Array, rng: np.random.Generator) -> Array:
@@ -102,20 +133,20 @@ def _labels(mean: Array, rng: np.random.Generator) -> Array:
     return np.asarray((rng.random((len(mean), 1)) > np.cumsum(mean, axis=1)[:, :-1]).sum(axis=1), dtype=np.float64)
 
 
-def _residuals(problem: Problem, theta: Array, summaries: Summaries, null: Null, normal: Mask) -> Array:
+def _residuals(some: _Part, theta: Array, scores: Array, normal: Mask) -> Array:
     """Return residuals of the normal clients' rows about their own estimates, per unit of noise, with mean zero."""
-    data, family = problem.glm.data, problem.glm.family
-    # A place without a normal client takes what it has.
+    data, family, P = some.glm.data, some.glm.family, some.glm.P
+    # A batch without a normal client takes what it has.
     normal = normal if normal.any() else np.ones_like(normal)
-    deviation = np.zeros((problem.M, problem.P))
-    full = normal & (summaries.ranks == problem.P)
-    deviation[full] = np.linalg.solve(summaries.factors[full], summaries.scores[full][:, :, None])[:, :, 0]
+    deviation = np.zeros((some.glm.M, P))
+    full = normal & (some.ranks == P)
+    deviation[full] = np.linalg.solve(some.factors[full], scores[full][:, :, None])[:, :, 0]
     parts = []
-    for batch in batches(data, problem.P):
+    for batch in batches(data, P):
         rows = batch.rows
         use = batch.spread(normal[batch.clients])
         eta = own_predictor(data, family, theta + deviation[batch.clients], batch)
-        noise = batch.spread(null.dispersions[batch.clients]) * family.information(eta)
+        noise = batch.spread(some.dispersions[batch.clients]) * family.information(eta)
         unit = np.sqrt(noise / data.weights_of(rows))
         parts.append((family.residual(eta, data.y[rows]) / np.maximum(unit, np.finfo(float).tiny))[use])
     pool = np.concatenate(parts)

@@ -14,7 +14,7 @@ import numpy as np
 
 from adfl_stats._algebra import joined, roots_of_inverses, whitened, whitening
 from adfl_stats._types import Array, Ints, Mask
-from adfl_stats.data.batches import Batch, whole_clients
+from adfl_stats.data.batches import Batch, places, whole_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.losses.client_sums import ClientMoments, moments, own_predictor, scaled
@@ -165,6 +165,7 @@ class Summariser:
         self._known = has_known_dispersion(data, family)
         self._parts: dict[str, list[Any]] = {}
         self._members, self._batches = members, members.transport.batches()
+        self._place = places(self._batches, data.n_clients)
         # A sum over the rows of each batch: of scores times their transposes, and their number.
         self._shapes = [np.zeros((len(theta), len(theta))) for _ in self._batches]
         self._shape_rows = np.zeros(len(self._batches))
@@ -212,10 +213,9 @@ class Summariser:
         each = meats / np.where(member, dispersion, 1.0)[:, None, None]
         # The variances of one client add up to P, or nearly; if not, its rows do not follow the model at all.
         member &= np.abs(np.log(np.einsum("mii->m", each) / P)) < np.log(USUAL_TRACE)
-        for k, batch in enumerate(self._batches):
-            inside = member & _within(batch, at, self._data.n_clients)
-            self._shapes[k] += np.tensordot(spare[inside], each[inside], 1)
-            self._shape_rows[k] += float(spare[inside].sum())
+        k = self._place(at)
+        self._shapes[k] += np.tensordot(spare[member], each[member], 1)
+        self._shape_rows[k] += float(spare[member].sum())
 
     def summaries(self) -> Summaries:
         """Return what was gathered."""
@@ -226,13 +226,6 @@ class Summariser:
         arrays |= {"shape": shape / rows if rows else np.eye(len(self._theta)), "members": self._members}
         arrays |= {"mechanisms": mechanisms(self._family)}
         return Summaries(shape_rows=rows, **arrays)
-
-
-def _within(batch: slice, clients: slice, M: int) -> Mask:
-    """Return which of some of M clients are of a batch."""
-    low, high, _ = batch.indices(M)
-    numbers = np.arange(clients.start, clients.stop)
-    return np.asarray((low <= numbers) & (numbers < high))
 
 
 def _whitened(sums: ClientMoments, total: Array) -> tuple[Array, Array, Array, Ints, Mask]:

@@ -1,0 +1,165 @@
+"""Fits over the ranks of MPI: who works, whether all ranks were given the same, and how a failure ends them all."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+
+from adfl_stats import _kernels
+from adfl_stats._types import Ints
+from adfl_stats.engine.ranks import Ranks
+
+__all__ = ["MPI"]
+
+T = TypeVar("T")
+
+# Seconds within which all ranks report an error, where it is one of all of them: a bad argument, for example. Ours.
+PATIENCE = 2.0
+
+
+class MPI:
+    """Clients spread over the ranks of MPI (mpi4py), for `DecentralizedGLM.fit`.
+
+    Every rank runs the same program. A rank works on the rows of its own clients, consecutive ones in the order of the
+    data; estimates, and what a method takes from all clients, are the same on all ranks, to the last bit those of a
+    fit without MPI. A rank that has no batch of clients waits for the others' results. Where a rank fails alone, its
+    message is shown and all ranks end.
+
+    Start with ``mpiexec -n 4 python fit.py``; the extra ``mpi`` brings mpi4py and MPICH. Read-only memory maps are the
+    way to data of which each rank reads only its own rows (see `ClientData.from_parquet`).
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm, optional
+        The ranks; ``MPI.COMM_WORLD`` if not given.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> ad.MPI(comm="world")
+    Traceback (most recent call last):
+        ...
+    TypeError: comm is a str; pass a communicator of mpi4py such as MPI.COMM_WORLD, or nothing
+    """
+
+    def __init__(self, comm: Any = None) -> None:
+        world = _mpi4py(comm)
+        # A communicator of our own: messages of the calling program are not mixed with ours.
+        self._comm, self._votes = world.Dup(), world.Dup()
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank, from 0."""
+        return int(self._comm.Get_rank())
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return int(self._comm.Get_size())
+
+    @property
+    def ranks_here(self) -> int:
+        """The number of ranks that share this machine's processors."""
+        from mpi4py.MPI import COMM_TYPE_SHARED
+
+        node = self._comm.Split_type(COMM_TYPE_SHARED)
+        try:
+            return int(node.Get_size())
+        finally:
+            node.Free()
+
+    def run(self, bounds: Ints, facts: Mapping[str, Any], work: Callable[[Ranks], T]) -> T:
+        """Return what `work` returns on each rank that has clients; ranks without clients return that of rank 0.
+
+        Parameters
+        ----------
+        bounds : ndarray (B + 1,) of int
+            The batches of clients, see `batch_bounds`.
+        facts : mapping
+            What all ranks must agree on, by name.
+        work : callable
+            Of a `Transport`.
+        """
+        with self._together(), self._quiet():
+            self._agree(facts)
+            working = min(self.size, len(bounds) - 1)
+            team = self._comm.Split(0 if self.rank < working else 1, self.rank)
+            try:
+                done = work(Ranks(team, bounds)) if self.rank < working else None
+            finally:
+                team.Free()
+            if working < self.size:
+                first = self._comm.bcast(done if self.rank == 0 else None, 0)
+                done = done if self.rank < working else first
+            return done  # type: ignore[return-value]
+
+    def _agree(self, facts: Mapping[str, Any]) -> None:
+        """Raise ValueError, which names the ranks, where they were given different things."""
+        mine = {
+            "numpy": np.__version__,
+            "the kernel's instruction set": _kernels.instruction_set(),
+            **facts,
+        }
+        everybody = self._comm.allgather(mine)
+        for name, value in everybody[0].items():
+            others = [rank for rank, facts in enumerate(everybody) if facts.get(name) != value]
+            if others:
+                found = everybody[others[0]].get(name)
+                raise ValueError(
+                    f"the ranks disagree about {name}: rank 0 has {value}, rank {others[0]} has {found}"
+                    + (f", and {len(others) - 1} more differ" if others[1:] else "")
+                    + ". Every rank must run the same program on the same clients"
+                )
+
+    @contextmanager
+    def _quiet(self) -> Iterator[None]:
+        """Leave warnings to rank 0, in whose results they stand: all ranks would give the same."""
+        with warnings.catch_warnings():
+            if self.rank:
+                warnings.simplefilter("ignore")
+            yield
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Let an error that all ranks meet pass; end all of them where only some do, as the others would wait."""
+        try:
+            yield
+        except BaseException:
+            if self.size > 1 and not self._all_failed():
+                print(f"rank {self.rank} of {self.size} failed, and ends all ranks:", file=sys.stderr)
+                print(traceback.format_exc(), file=sys.stderr, flush=True)
+                self._comm.Abort(1)
+            raise
+
+    def _all_failed(self) -> bool:
+        """Return whether all ranks come here within some seconds."""
+        vote, until = self._votes.Ibarrier(), time.monotonic() + PATIENCE
+        while not vote.Test():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.005)
+        return True
+
+
+def _mpi4py(comm: Any) -> Any:
+    """Return the communicator; raise ImportError, which names the extra, without mpi4py."""
+    try:
+        from mpi4py.MPI import COMM_WORLD, Intracomm
+    except (ImportError, RuntimeError) as error:
+        raise ImportError(
+            f"ad.MPI() needs mpi4py and an MPI library ({error}); install them with: pip install 'adfl-stats[mpi]'"
+        ) from None
+    if comm is None:
+        return COMM_WORLD
+    if not isinstance(comm, Intracomm):
+        raise TypeError(
+            f"comm is a {type(comm).__name__}; pass a communicator of mpi4py such as MPI.COMM_WORLD, or nothing"
+        )
+    return comm

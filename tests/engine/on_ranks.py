@@ -1,0 +1,112 @@
+"""A program for mpiexec: every rank makes fits without MPI and the same over the ranks, and compares their bits."""
+
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+
+import adfl_stats as ad
+from adfl_stats.engine import transport
+
+M, P = 40, 3
+CIRCLE = ad.networks.directed_circle(M, 5)
+SOCIAL = ad.networks.erdos_renyi(M, 0.4, seed=3)
+
+
+def model_of(family, network=CIRCLE):
+    """A tenth of the clients have altered responses."""
+    sim = ad.simulate.glm_design(family, M=M, n=(20, 40), p=P, seed=4)
+    y, bad = sim.y.copy(), sim.client < M // 10
+    y[bad] = -y[bad] if family == "gaussian" else 1.0 - y[bad]
+    return ad.DecentralizedGLM(ad.ClientData.from_arrays(sim.X, y, sim.client), network, family)
+
+
+def said(res):
+    """All that results say, as arrays and words."""
+    return {
+        "params": res.params.to_numpy(),
+        "clients": res.client_params.to_numpy(),
+        "weights": res.client_weights.to_numpy(),
+        "errors": res.bse.to_numpy(),
+        "trace": res.trace.to_numpy(),
+        "flags": np.array(ad.screen(res).to_frame().to_csv()),
+        "words": np.array(str(res.summary())),
+        "details": np.array(repr(res.record.details)),
+    }
+
+
+def compare(model, ranks, *given, **options):
+    """Raise unless a fit over the ranks has the bits of one without them; return both."""
+    results = model.fit(*given, **options), model.fit(*given, transport=ranks, **options)
+    here, there = map(said, results)
+    for name, value in here.items():
+        assert value.tobytes() == there[name].tobytes(), (name, value, there[name])
+    return results
+
+
+def whole(ranks):
+    """The default fit, what it is checked for, and a file of it."""
+    here, there = compare(model_of("gaussian"), ranks)
+    assert str(here.check()) == str(there.check())
+    oracles = [res.oracle([0, 1, 2, 3], data=model_of("gaussian").data).to_frame().to_csv() for res in (here, there)]
+    assert oracles[0] == oracles[1]
+
+
+def rounds(ranks):
+    """Rounds of several methods, with halos of neighbours that change, and clients by name."""
+    plan = {"step": 0.1, "rounds": 8}
+    start = pd.DataFrame(np.linspace(0.0, 1.0, M * P).reshape(M, P), index=range(M)).iloc[::-1]
+    weights = pd.Series(np.linspace(0.1, 1.0, M)).iloc[::-1]
+    compare(model_of("binomial"), ranks, ad.DFL(weights=weights, init=start), **plan)
+    compare(model_of("gaussian", SOCIAL), ranks, ad.Bridge("median"), **plan)
+    compare(model_of("gaussian", SOCIAL), ranks, ad.ClippedGossip(radius="known", abnormal=[0, 39]), **plan)
+    dropout = ad.networks.dropout(CIRCLE, 0.3, seed=1)
+    compare(model_of("gaussian", dropout), ranks, ad.Oracle([0, 1, 2, 3]), **plan)
+
+
+def weighted(ranks):
+    compare(model_of("gaussian"), ranks, ad.ADFL(protect=[0, 20]), heterogeneity="none")
+
+
+def alone(ranks):
+    """One batch of clients: the other ranks wait for its results."""
+    transport.BATCH_CLIENTS = M
+    compare(model_of("gaussian"), ranks, ad.DFL())
+
+
+def refused(ranks):
+    """All ranks meet the same error, and go on."""
+    model = model_of("gaussian")
+    for method, options in ((ad.DFL(), {"attack": ad.attacks.SignFlip([0])}), (ad.Bridge("trimmed", b=3), {})):
+        try:
+            model.fit(method, transport=ranks, **options)
+        except ValueError as error:
+            print(error)
+        else:
+            raise AssertionError("not refused")
+
+
+def disagree(ranks):
+    model_of("gaussian", CIRCLE if ranks.rank == 0 else SOCIAL).fit(transport=ranks)
+
+
+def fail(ranks):
+    """One rank fails in the middle of the work; the others wait for it."""
+
+    class Broken(ad.DFL):
+        def estimate(self, problem, plan):
+            if ranks.rank == 1:
+                raise FloatingPointError("rank one is broken")
+            return super().estimate(problem, plan)
+
+    model_of("gaussian").fit(Broken(), transport=ranks)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    transport.BATCH_CLIENTS = 10
+    ranks = ad.MPI()
+    for name in sys.argv[1:]:
+        globals()[name](ranks)
+        print(f"{name}: rank {ranks.rank} of {ranks.size} is done", flush=True)

@@ -1,0 +1,61 @@
+"""Fits over the ranks of MPI: the bits of fits without it, and failures that end all ranks."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("on_ranks.py")
+# Beside the interpreter, where the wheel of MPICH puts it, or of the system.
+MPIEXEC = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
+
+
+def on_ranks(ranks, *cases, timeout=300):
+    """Run the program; return it, with what it said."""
+    pytest.importorskip("mpi4py", reason="MPI needs mpi4py: pip install 'adfl-stats[mpi]'")
+    if MPIEXEC is None:
+        pytest.skip("MPI needs mpiexec: pip install 'adfl-stats[mpi]'")
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.run(
+        [MPIEXEC, "-n", str(ranks), sys.executable, str(PROGRAM), *cases],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=os.environ | threads,
+    )
+
+
+@pytest.mark.parametrize(("ranks", "cases"), [(2, ["whole", "refused", "alone"]), (3, ["rounds", "weighted"])])
+def test_ranks_give_the_bits_of_a_fit_without_them(ranks, cases):
+    done = on_ranks(ranks, *cases)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("is done") == ranks * len(cases)
+    if "refused" in cases:
+        assert done.stdout.count("attack=SignFlip needs the messages of all clients in one place") == ranks
+        assert done.stdout.count("needs at least 7 neighbours for every client") == ranks
+
+
+def test_a_rank_that_fails_alone_ends_all_with_its_message():
+    began = time.monotonic()
+    done = on_ranks(2, "fail")
+    assert done.returncode != 0
+    assert "rank 1 of 2 failed, and ends all ranks" in done.stderr
+    assert "FloatingPointError: rank one is broken" in done.stderr
+    assert "is done" not in done.stdout
+    assert time.monotonic() - began < 120
+
+
+def test_ranks_that_were_given_different_networks_are_named():
+    done = on_ranks(2, "disagree")
+    assert done.returncode != 0
+    assert "the ranks disagree about the network: rank 0 has " in done.stderr
+
+
+def test_one_process_without_mpiexec_is_one_rank():
+    pytest.importorskip("mpi4py", reason="MPI needs mpi4py: pip install 'adfl-stats[mpi]'")
+    done = subprocess.run([sys.executable, str(PROGRAM), "alone"], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "alone: rank 0 of 1 is done\n", done.stderr
