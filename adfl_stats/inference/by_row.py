@@ -35,7 +35,7 @@ import numpy as np
 
 from adfl_stats._algebra import inverse
 from adfl_stats._types import Array
-from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, row_clients
+from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, places, row_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.inference.clustered import LEAST_VARIANCE, carry_weight
@@ -123,12 +123,14 @@ class ByRowSums:
             self._working = self._bread @ weighted_sums.model_meat @ self._bread
             per_row = weights / (members.count(np.ones(len(weights), dtype=bool)) * data.totals)
             each = partial(_PartSums, data, family, theta, (self._bread, self._working), self._layout, slope)
-            self._sums = {str(at): each(_only(per_row, at)) for at in members.transport.batches()}
+            parts = members.transport.batches()
+            self._sums = {str(at): each(per_row) for at in parts}
+            self._names, self._place = list(self._sums), places(parts, len(weights))
 
     def add(self, batch: Batch) -> None:
         """Take in the rows of a batch."""
-        for sums in self._sums.values():
-            sums.add(batch.rows)
+        if self._sums:
+            self._sums[self._names[self._place(batch.clients)]].add(batch.rows)
 
     def result(self) -> ByRow:
         """Return what was found."""
@@ -221,13 +223,6 @@ def _satterthwaite(mean: float, alone: Array, parts: Array, B: Array, S: Array) 
     rr = B @ four @ B - 0.5 * (B @ three @ S + S @ three @ B) + 0.25 * S @ two @ S
     squares = float(alone[0] - 2.0 * alone[1] + 2.0 * ((ll * rr).sum() + (lr * lr.T).sum()))
     return max(mean**2 / squares, 1.0) if squares > 0.0 else np.nan
-
-
-def _only(per_row: Array, at: slice) -> Array:
-    """Return what a row of each client counts, zero outside a part of the clients."""
-    out = np.zeros_like(per_row)
-    out[at] = per_row[at]
-    return out
 
 
 class _PartSums:
