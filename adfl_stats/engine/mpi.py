@@ -86,6 +86,11 @@ class MPI:
             What all ranks must agree on, by name.
         work : callable
             Of a `Transport`.
+
+        Returns
+        -------
+        object
+            What `work` returned.
         """
         with self._together(), self._quiet():
             self._agree(facts)

@@ -28,8 +28,8 @@ __all__ = [
 T = TypeVar("T")
 
 
-# Clients, and rows, of a batch. Ours: a sum by batches then costs a few per cent more than one over all clients.
-BATCH_CLIENTS, BATCH_ROWS = 256, 1 << 14
+# Clients, and rows, of a batch, about. Ours: a sum by batches then costs a few per cent more than one over all clients.
+BATCH_CLIENTS, BATCH_ROWS = 4096, 1 << 14
 # More batches than ranks that a fit could use.
 MOST_BATCHES = 4096
 
