@@ -40,7 +40,7 @@ __all__ = ["Conversion", "Request"]
 BATCH_ROWS = 1 << 16
 MOST_WITNESSES = 100_000
 # Raised when the files that are written change their meaning.
-LAYOUT = 2
+LAYOUT = 3
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ Hashes = NDArray[np.uint64]
 # here are ours.)
 MOST_ROWS = 1 << 21
 # Expected number of pairs of clients that are equal by chance, below which they are named: one false warning in a
-# thousand data sets.
+# thousand data sets. (This and the next three are ours.)
 CHANCE = 1e-3
 # Clients that share this part of the rows of the smaller one are named: standard errors are then clearly too small.
 SHARE = 0.5

@@ -29,8 +29,6 @@ from adfl_stats.errors import StorageError, StorageWarning
 __all__ = ["client_data"]
 
 PARTIAL = "partial-"
-# What a copy may hold of the rows.
-ARRAYS = frozenset({"X", "y", "linear_offset", "row_weights"})
 
 
 def client_data(request: Request, directory: str | PathLike[str] | None, progress: bool) -> ClientData:
@@ -165,8 +163,6 @@ def _read(folder: Path, request: Request, stamp: dict[str, int]) -> ClientData:
             raise _NotThere
         if known["request"] != asdict(request):
             raise StorageError("it is that of other arguments")
-        if not ARRAYS.issuperset(known["arrays"]):
-            raise StorageError("it was written by another version")
         check(folder, known["files"])
     except StorageError as error:
         raise _NotThere(str(error)) from None

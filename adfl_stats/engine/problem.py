@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -108,17 +108,17 @@ class Problem:
     @property
     def has_curvature(self) -> bool:
         """Whether the losses have more than gradients: values, curvatures and scores."""
-        return isinstance(self.objective, GLM)
+        return bool(getattr(self.objective, "has_curvature", False))
 
     @property
     def glm(self) -> GLM:
         """The objective where it is a generalised linear model; others are refused."""
-        if not isinstance(self.objective, GLM):
+        if not self.has_curvature:
             raise TypeError(
                 f"this needs the curvature of a generalised linear model; the objective is a "
                 f"{type(self.objective).__name__}, which has gradients only"
             )
-        return self.objective
+        return cast(GLM, self.objective)
 
     @cached_property
     def members(self) -> Members:

@@ -7,8 +7,6 @@ share one parameter; `clients()`, `screen` and `heterogeneity()` fit the whole m
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from scipy import stats
 
@@ -17,7 +15,7 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.inference.client_record import ClientRecord
 from adfl_stats.trust import ClientModel
 from adfl_stats.trust.mixture import ClientScores
-from adfl_stats.trust.scoring import client_scores, null_of
+from adfl_stats.trust.scoring import scores_of_all, scores_with_weight
 from adfl_stats.trust.summaries import Summaries
 
 __all__ = ["alike", "common_model"]
@@ -44,11 +42,7 @@ def common_model(problem: Problem, theta: Array, weights: Array, summaries: Summ
     if members.count(summaries.lost | ~np.asarray(problem.objective.counted)):
         return None
     P = len(theta)
-    inside = replace(summaries, ranks=np.where(counted, summaries.ranks, 0))
-    null = null_of(problem, inside, counted)
-    scores, units, _ = client_scores(inside, null)
-    if members.count(~counted):
-        scores, _, _ = client_scores(summaries, null, units)
+    null, scores, units, _ = scores_with_weight(problem, summaries, counted, counted)
     return ClientModel(
         theta=theta,
         weights=counted.astype(np.float64),
@@ -59,7 +53,7 @@ def common_model(problem: Problem, theta: Array, weights: Array, summaries: Summ
         minority_shift=None,
         null=null,
         summaries=summaries,
-        scores=scores,
+        scores=scores_of_all(scores, units, null, summaries, counted),
         units=units,
         candidates=[],
     )

@@ -29,11 +29,13 @@ from adfl_stats._types import Array
 __all__ = ["dependent_df"]
 
 
+# The level of the intervals that the degrees of freedom are for: the usual one.
 COVERAGE = 0.95
 # c with t quantiles beyond those of 1 and infinitely many degrees of freedom on both sides; steps to find it, and how
-# close the probability has to come.
+# close the probability has to come. Ours.
 LEAST, MOST, STEPS, CLOSE = 1.0, 40.0, 60, 1e-8
-# The rule begins at this log t, where the integrand is proportional to t to 1e-7, and ends where |f| is below this.
+# Ours: the rule begins at this log t, where the integrand is proportional to t to 1e-7, and ends where |f| is below
+# this.
 FIRST, NEGLIGIBLE = -8.0, 1e-9
 # Numbers of one chunk of contrasts. Ours: 8 MB.
 ENTRIES = 1 << 20

@@ -178,10 +178,18 @@ def curvature_sums(batch: Batch, X: Array, curvature: Array, weight: Array) -> A
     return out.reshape(-1, p * q, p * q)
 
 
-def rao_statistics(sums: ClientMoments, totals: Array) -> tuple[Array, Ints]:
-    """Return n g' I^+ g and the rank of I of each client; the pseudo-inverse serves clients with n_m < P."""
-    roots, ranks = roots_of_inverses(sums.information)
-    along = sums.gradient[:, None, :] @ roots
-    scores = totals * np.square(along[:, 0]).sum(axis=1)
+def rao_roots(information: Array, totals: Array) -> tuple[Array, Ints]:
+    """Return F_m (C, P, P) with F_m F_m' = n_m I_m^+, and the ranks of I_m; see `rao_statistics`."""
+    roots, ranks = roots_of_inverses(information)
+    roots *= np.sqrt(totals)[:, None, None]
+    return roots, ranks
+
+
+def rao_statistics(gradients: Array, roots: Array) -> Array:
+    """Return n_m g' I_m^+ g of mean gradients g (C, R, P) of each client, with the `rao_roots` of its information.
+
+    Rao's score statistic per unit of dispersion; the pseudo-inverse serves clients with n_m < P.
+    """
+    statistics = np.square(gradients @ roots).sum(axis=2)
     # A client whose numbers overflow has an infinite statistic.
-    return np.where(np.isnan(scores), np.inf, scores), ranks
+    return np.where(np.isnan(statistics), np.inf, statistics)

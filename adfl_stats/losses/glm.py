@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -59,6 +60,8 @@ class GLM:
     M, p, P : int
         Clients, columns, and coefficients (columns times the family's outputs).
     """
+
+    has_curvature: ClassVar[bool] = True
 
     def __init__(
         self,

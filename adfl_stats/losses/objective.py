@@ -27,9 +27,12 @@ class Objective(Protocol):
     names : list of str (P,)
         The parameters.
     totals : ndarray (M,)
-        The clients' sizes, usually their numbers of rows.
+        Each client's sum of row weights, usually its number of rows.
     counted : ndarray (M,) of bool
         The clients that are not set aside.
+    has_curvature : bool, optional
+        Whether the objective has all that a generalised linear model has: values, curvatures and scores, as in
+        `losses.glm.GLM`. Others leave it out, and go through every method and solver that needs gradients only.
     """
 
     M: int
@@ -80,7 +83,7 @@ def checked_objective(objective: Any) -> Objective:
     if not isinstance(objective.totals, np.ndarray) or not np.issubdtype(objective.totals.dtype, np.number):
         raise TypeError(f"{name}.totals is {objective.totals!r}; an array of {M} positive numbers is wanted")
     if not (objective.totals > 0.0).all():
-        raise ValueError(f"{name}.totals has numbers that are not positive; they are the clients' sizes")
+        raise ValueError(f"{name}.totals has numbers that are not positive; they are the clients' sums of row weights")
     theta = _finite(objective.start(), (M, P), f"{name}.start()")
     gradients = _gradients(objective, theta[:, None, :])
     _finite(gradients, (M, 1, P), f"{name}.gradients(theta), for theta (M, 1, P),")

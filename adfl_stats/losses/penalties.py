@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -12,15 +12,16 @@ import pandas as pd
 from adfl_stats._arguments import float64_array, in_interval, listing
 from adfl_stats._types import Array, NumbersByName
 
-__all__ = ["Penalty", "Ridge"]
+__all__ = ["Lasso", "Penalty", "Ridge"]
 
 
-@runtime_checkable
 class Penalty(Protocol):
     """A convex function r(theta) that each client adds to its mean loss L_m.
 
     With total weights v_m the network then solves sum_m v_m (grad L_m(theta) + grad r(theta)) = 0: whatever the
-    weights, the penalty counts beside a mean of the clients' mean losses.
+    weights, the penalty counts beside a mean of the clients' mean losses. Gradient and curvature serve equations,
+    limits and standard errors (`Ridge`); rounds of `SLBRN` take a penalty by its prox, which need not be smooth
+    (`Lasso`).
     """
 
     def value(self, theta: Array) -> Array:
@@ -177,3 +178,26 @@ class Ridge:
             The minimisers.
         """
         return np.asarray(theta / (1.0 + step * self.strengths))
+
+
+@dataclass(frozen=True)
+class Lasso:
+    """The penalty c sum_j |theta_j| (Tibshirani 1996), of every coefficient."""
+
+    c: float
+
+    def value(self, theta: Array) -> Array:
+        """Return c sum_j |theta_j|."""
+        return np.asarray(self.c * np.abs(theta).sum(axis=-1))
+
+    def gradient(self, theta: Array) -> Array:
+        """Return the subgradient c sign(theta), zero at zero."""
+        return np.asarray(self.c * np.sign(theta))
+
+    def curvature(self, theta: Array) -> Array:
+        """Return zeros: the penalty is linear on either side of zero."""
+        return np.zeros(np.shape(theta))
+
+    def prox(self, theta: Array, step: float) -> Array:
+        """Return the soft threshold."""
+        return np.asarray(np.sign(theta) * np.maximum(np.abs(theta) - step * self.c, 0.0))

@@ -24,6 +24,7 @@ from adfl_stats.losses.client_sums import (
     moments,
     own_predictor,
     predictors_at,
+    rao_roots,
     rao_statistics,
     scaled,
 )
@@ -281,7 +282,8 @@ def plain_scores(data: ClientData, family: Family, thetas: Array, gather: Gather
     for pieces in whole_clients(data, thetas.shape[1]):
         at = pieces[0].clients
         sums = moments(data, family, thetas if len(thetas) == 1 else thetas[at], pieces)
-        raw[at], ranks[at] = rao_statistics(sums, data.totals[at])
+        roots, ranks[at] = rao_roots(sums.information, data.totals[at])
+        raw[at] = rao_statistics(sums.gradient[:, None], roots)[:, 0]
         dispersions[at] = sums.dispersion
     raw[~data.counted], ranks[~data.counted] = np.inf, thetas.shape[1]
     return raw / _typical_dispersion(data, family, dispersions, gather), ranks

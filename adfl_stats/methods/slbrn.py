@@ -13,6 +13,7 @@ from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
 from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
 from adfl_stats.errors import DivergenceError
+from adfl_stats.losses.penalties import Lasso
 from adfl_stats.methods._base import Method, Outcome, check_neighbours, check_undirected, one_way_pair, run_scheme
 from adfl_stats.methods.tracking import tracked
 
@@ -102,4 +103,4 @@ class SLBRN(Method):
             ) from None
 
     def _round(self, exchange: Exchange, slope: Slope) -> Update:
-        return tracked(exchange, slope, self.penalty)
+        return tracked(exchange, slope, Lasso(self.penalty) if self.penalty else None)

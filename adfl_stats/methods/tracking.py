@@ -12,6 +12,7 @@ from adfl_stats._types import Array, InitialEstimates
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
 from adfl_stats.engine.rounds import Plan
+from adfl_stats.losses.penalties import Penalty
 from adfl_stats.methods._base import Method, Outcome, check_undirected, run_scheme
 
 __all__ = ["Extra", "GradientTracking", "tracked"]
@@ -101,10 +102,10 @@ class GradientTracking(Method):
         return run_scheme(self, scheme, problem, plan, smooth=True)
 
 
-def tracked(exchange: Exchange, slope: Slope, penalty: float = 0.0) -> Update:
+def tracked(exchange: Exchange, slope: Slope, penalty: Penalty | None = None) -> Update:
     """Return the round of gradient tracking; its state is the last gradient and the tracked mean gradient.
 
-    An L1 `penalty` enters by the soft threshold, its proximal operator.
+    A `penalty` enters by its proximal operator, so that it need not be smooth.
     """
     last: Array | None = None
     track: Array = np.empty(0)
@@ -114,8 +115,8 @@ def tracked(exchange: Exchange, slope: Slope, penalty: float = 0.0) -> Update:
         if last is None:
             last = track = slope(theta)
         after = exchange.combine(theta) - step * track
-        if penalty:
-            after = np.sign(after) * np.maximum(np.abs(after) - step * penalty, 0.0)
+        if penalty is not None:
+            after = penalty.prox(after, step)
         gradient = slope(after)
         track = exchange.combine(track) + gradient - last
         last = gradient

@@ -15,6 +15,7 @@ from adfl_stats.engine.equations import Equations, stacked_solutions, weighted_s
 from adfl_stats.engine.limit import settle
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, Run
+from adfl_stats.losses.client_sums import rao_roots, rao_statistics
 from adfl_stats.losses.point_sums import majority_misfits
 from adfl_stats.methods._base import Method, Outcome, initial_estimates
 from adfl_stats.trust.weights import smallest_majority
@@ -214,8 +215,10 @@ def _steps(problem: Problem, scores: _Scores, theta: Array, most: int) -> Concen
 class _Scores:
     """The clients' score statistics, per unit of dispersion, at several estimates at once.
 
-    The information is taken at one point for all: it varies less than the scores, and the statistics of different
-    estimates are comparable.
+    They are those of `plain_scores` but for two things. The information is taken at one point for all estimates: it
+    varies less than the scores, and a decomposition for each estimate would cost more than all else. And it is the
+    observed one, which the objective has at hand, where the loss is convex. No null is needed: the statistics only
+    order clients, and the majority is chosen by rank.
     """
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -225,11 +228,11 @@ class _Scores:
         # With Huber's loss the observed curvature of an outlying client is zero, and so would be its statistic.
         family = problem.glm.family
         for clients, matrices in problem.glm.curvature(point, expected=family.name == "huber" or not family.convex):
-            self.roots[clients] = roots_of_inverses(matrices)[0] * np.sqrt(problem.glm.data.totals[clients, None, None])
+            self.roots[clients], _ = rao_roots(matrices, problem.glm.data.totals[clients])
 
     @np.errstate(over="ignore", invalid="ignore")
     def at(self, theta: Array) -> Array:
         """Return n_m g' H_m^+ g for every client and estimate (M, R)."""
-        statistics: Array = np.square(self.problem.common_gradients(theta) @ self.roots).sum(axis=2)
+        statistics = rao_statistics(self.problem.common_gradients(theta), self.roots)
         statistics[~self.problem.objective.counted] = np.inf
         return statistics

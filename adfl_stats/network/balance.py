@@ -14,10 +14,23 @@ from adfl_stats.network.products import Products
 
 __all__ = ["ImpossibleRepairError", "metropolis_weights", "scaled_to_balance"]
 
+# Largest distance of a column sum from 1. Ours: some thousand units in the last place, below `measures.SE_ROUNDING`, so
+# that SE(W) of the result is zero.
 ACCURACY = 1e-12
+# Sweeps before Newton's method takes over. Ours: a sweep contracts by the squared second singular value (Knight 2008);
+# where that is below .87, 12 digits are gained by then. A sweep costs two products with W, a Newton step a
+# factorisation.
 SWEEPS = 200
+# Newton steps with step halving, whose convergence is quadratic at the end. Ours: bounds the time.
 NEWTON_STEPS = 60
+# Bound on the entries of W'W up to which it is factored. Ours: networks on which sweeps are slow have few.
 MOST_FACTORED = 3e6
+# Armijo's share of the decrease that the slope promises, and the shortest share of a step (Nocedal & Wright 2006, 3.1:
+# 1e-4); rounding of the objective, per client. Ours.
+ARMIJO, SHORTEST, ROUNDING = 1e-4, 1e-6, 1e-13
+# What makes the Hessian regular along its null space; tolerance and steps of conjugate gradients. Ours: the ridge is
+# below the accuracy; a Newton step need not be exact (Dembo, Eisenstat & Steihaug 1982).
+RIDGE, CG_TOLERANCE, CG_STEPS = 1e-13, 1e-4, 500
 
 
 class ImpossibleRepairError(ValueError):
@@ -115,9 +128,9 @@ def _newton(W: sparse.csr_array, by: Products, column: Array) -> tuple[Array, Ar
             break
         slope = float(gradient @ move)
         length = 1.0
-        while length > 1e-6:
+        while length > SHORTEST:
             # Near the minimum decreases are below rounding; there the full step is safe.
-            if scaled(y + length * move)[2] <= height + 1e-4 * length * slope + 1e-13 * len(y):
+            if scaled(y + length * move)[2] <= height + ARMIJO * length * slope + ROUNDING * len(y):
                 break
             length /= 2
         y = y + length * move
@@ -136,15 +149,14 @@ def _newton_step(W: sparse.csr_array, row: Array, column: Array, total: Array, g
     entries = row.repeat(np.diff(W.indptr)) * W.data * column[W.indices]
     P = sparse.csr_array((entries, W.indices, W.indptr), shape=W.shape)
     # The Hessian is singular along constant shifts of y, one for each connected part; the ridge makes it regular.
-    ridge = 1e-13
     if float(np.sum(np.diff(W.indptr).astype(np.float64) ** 2)) <= MOST_FACTORED:
-        hessian = sparse.csc_array(sparse.diags_array(total + ridge) - P.T @ P)
+        hessian = sparse.csc_array(sparse.diags_array(total + RIDGE) - P.T @ P)
         try:
             return np.asarray(-linalg.splu(hessian).solve(gradient))
         except RuntimeError:  # singular up to rounding
             return None
     operator = linalg.LinearOperator((n, n), matvec=lambda v: total * v - P.T @ (P @ v) + v.mean(), dtype=np.float64)
-    move, stuck = linalg.cg(operator, -gradient, rtol=1e-4, maxiter=500)
+    move, stuck = linalg.cg(operator, -gradient, rtol=CG_TOLERANCE, maxiter=CG_STEPS)
     return None if stuck else move
 
 

@@ -16,6 +16,7 @@ Seed = int | np.random.Generator | None
 # Receivers and senders of the directed edges.
 Edges = tuple[Ints, Ints]
 
+# Draws of a random graph until nobody is isolated. Ours: bounds the time.
 MOST_DRAWS = 1000
 # With more isolated clients than this expected, 1000 draws succeed with probability below 1000 e^-10 = 0.05.
 MOST_ISOLATED = 10.0

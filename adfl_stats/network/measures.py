@@ -21,13 +21,15 @@ from adfl_stats.network.products import Products
 
 __all__ = ["LEAST_INFLUENCE", "SE_ROUNDING", "NetworkMeasures"]
 
-# Influence, in units of the average client's, below which balanced steps no longer compensate for it.
+# Influence, in units of the average client's, below which balanced steps no longer compensate for it. Ours: the
+# client's step would be more than 50 times as long as the others'.
 LEAST_INFLUENCE = 0.02
 
+# W is called doubly stochastic where its column sums are this close to 1. Ours: weights in files have ten digits.
 BALANCE_TOLERANCE = 1e-10
-# Column sums may be off by this part of the weakest link; influence then changes by about as much.
+# Column sums may be off by this part of the weakest link; influence then changes by about as much. Ours.
 LINK_TOLERANCE = 1e-6
-# Imbalances below this are rounding errors of the column sums.
+# Imbalances below this are rounding errors of the column sums. Ours: that of thousands of terms, or of `balanced`.
 SE_ROUNDING = 1e-12
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Network"]
 
+# Given rows sum to 1 up to this, and are brought to 1 exactly. Ours: half of the digits of float64.
 ROW_SUM_TOLERANCE = 1e-8
 
 

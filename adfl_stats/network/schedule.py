@@ -18,9 +18,9 @@ from adfl_stats.network.products import Products
 
 __all__ = ["NetworkSchedule", "Phase", "averaged_influence", "one_network"]
 
-# Rounds over which the influence is averaged where a schedule has no cycle of its own.
+# Rounds over which the influence is averaged where a schedule has no cycle of its own. Ours.
 WINDOW = 1000
-# The influence of a cycle is resolved when it changes by less than this, or after so many products.
+# The influence of a cycle is resolved when it changes by less than this, or after so many products. Ours.
 RESOLVED, MOST_PRODUCTS = 1e-12, 20_000
 
 

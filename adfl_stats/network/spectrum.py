@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["long_run_weights", "mixing_dense", "mixing_lanczos", "mixing_norm"]
 
-DENSE_MIXING = 500
-DENSE_CLASS = 1000
+# Clients up to which the norm is that of a dense matrix, and influence comes from elimination. Ours: below a second.
+DENSE_MIXING, DENSE_CLASS = 500, 1000
+# Distance sum_m |(pi'W - pi')_m| at which the stationary distribution is resolved; a linear system's residual. Ours:
+# far below what a step or a verdict depends on.
 RESIDUAL = 1e-10
-# Squares of singular values below this are rounding errors.
+# Squares of singular values below this are rounding errors: the square of `eigenvalues.NOTHING`.
 NOTHING = 1e-28
 
 
@@ -147,7 +149,7 @@ def _expected_visits(Q: sparse.csr_array) -> Array:
     if n > DENSE_CLASS:
         # A direct solve fills up on random graphs, where the iteration is quick; on chains it is the reverse.
         x, info = linalg.gmres(system, ones, rtol=1e-13, restart=50, maxiter=20)
-        if info == 0 and np.abs(system @ x - ones).max() < 1e-10:
+        if info == 0 and np.abs(system @ x - ones).max() < RESIDUAL:
             return np.asarray(x)
     return np.atleast_1d(linalg.spsolve(system, ones))
 

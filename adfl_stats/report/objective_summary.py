@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["objective_notes", "summarize_objective"]
 
+# Clients with the least weight that the summary names. Ours.
 MOST_CLIENTS = 5
 # Parameters beyond these are not listed: a neural network's mean nothing one by one.
 MOST_PARAMETERS = 50

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["response_name", "rounds_needed", "summarize", "summary_notes"]
 
+# Clients with the least weight that the summary names. Ours.
 MOST_SUSPICIOUS = 5
 # Width of the column that says which spread was allowed for.
 SPREAD = 38

@@ -19,6 +19,7 @@ from adfl_stats.theory.condition_5 import condition_5
 
 __all__ = ["STUB", "Cells", "TextSummary", "network_cells", "notes_as_text", "number", "pairs", "shortened", "z_value"]
 
+# Characters of a name before the numbers of a row: those of statsmodels' tables. Longer ones are shortened.
 STUB = 20
 
 

@@ -24,6 +24,7 @@ __all__ = ["NETWORKS", "Statement", "caption", "draw_figure1", "figure1_studies"
 # The two in-degrees of the paper; its link probabilities are in Appendix D, so that those of the random graph are ours.
 NETWORKS = {"circle": ("circle-5", "circle-30"), "er": ("erdos-renyi-.1", "erdos-renyi-.3")}
 CORRUPTIONS = {"BF": "bit flip", "OOD": "out of distribution", "MP": "model parameter"}
+# Shares of abnormal clients and sizes of section 5.1.
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4)
 FULL: dict[str, Any] = {"M": 100, "n": 100, "p": 50}
 # Quick: shapes, not levels. Ours; under a minute on two cores.

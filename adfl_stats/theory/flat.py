@@ -21,7 +21,7 @@ from adfl_stats.losses.client_sums import linear_predictor
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.point_sums import client_gradients, plain_scores
 
-__all__ = ["ALPHA", "Flat", "flat", "score_tests"]
+__all__ = ["ALPHA", "Flat", "flat", "p_values_at_truth"]
 
 
 # Level of the tests that Condition 6 is judged by. Ours: the usual one.
@@ -78,7 +78,7 @@ class Flat:
 def flat(fit: FitRecord, data: ClientData | None, abnormal: Mask, truth: Array | None, hessian: Array) -> Flat:
     """Estimate flat_m of the abnormal clients and test it.
 
-    With `data` and `truth` gradients and tests are those at theta_0 (`score_tests`). Else the tests are those of
+    With `data` and `truth` gradients and tests are those at theta_0 (`p_values_at_truth`). Else the tests are those of
     `adfl_stats.screen`, at the fit's estimate, and with `truth` alone gradients are moved there with the mean Hessian
     `hessian` of all rows.
     """
@@ -111,11 +111,15 @@ def _tests(fit: FitRecord, data: ClientData | None, truth: Array | None) -> Arra
     """Return each client's p-value, at theta_0 where that is given with the data."""
     if truth is None or data is None:
         return fit.clients.p_values
-    return score_tests(data, fit.family, truth)
+    return p_values_at_truth(data, fit.family, truth)
 
 
-def score_tests(data: ClientData, family: Family, theta: Array) -> Array:
+def p_values_at_truth(data: ClientData, family: Family, theta: Array) -> Array:
     """Return each client's p-value for a mean score of zero at theta (P,): the larger one of two tests.
+
+    These are not the tests of `adfl_stats.screen`, whose null says that a client is like the other normal ones: it has
+    their spread, noise levels and tails, and is about an estimate of them. Condition 6 is about flat_m = 0 at theta_0
+    whatever the other clients are, which asks for a null of the client's own rows.
 
     Hotelling's asks for no model: T^2 = g' V^-1 g with V the variance of the mean score g from the client's own rows,
     and (n - r) / (r (n - 1)) T^2 is F(r, n - r) for normal scores, r being the rank of V; it rejects too often where

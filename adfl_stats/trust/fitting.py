@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +12,15 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.trust.candidates import Candidate
 from adfl_stats.trust.chance import BEHIND, Chance
 from adfl_stats.trust.client_model import SMALL_MOVE, ClientModel, assembled, posterior_of
-from adfl_stats.trust.scoring import client_scores, null_of, resampler, robust_centres, summarised
+from adfl_stats.trust.scoring import (
+    client_scores,
+    null_of,
+    resampler,
+    robust_centres,
+    scores_of_all,
+    scores_with_weight,
+    summarised,
+)
 from adfl_stats.trust.selection import choose
 from adfl_stats.trust.summaries import Summaries
 
@@ -188,16 +196,14 @@ def model_at(
     only, counted = differing_coefficients(problem, heterogeneity), weights > 0.0
     if summaries is None:
         summaries = summarised(problem, theta, counted)
-    inside, normal = replace(summaries, ranks=np.where(counted, summaries.ranks, 0)), counted
+    normal = counted
     for hasty in (True, False):
-        null = null_of(problem, inside, normal)
-        scores, units, informative = client_scores(inside, null)
+        null, scores, units, informative = scores_with_weight(problem, summaries, counted, normal)
         candidates = choose(scores, robust_centres(scores), heterogeneity, Chance(), hasty=hasty, only=only)
-        posterior = posterior_of(inside.lost | ~problem.objective.counted, informative, candidates)
+        posterior = posterior_of(summaries.lost | ~problem.objective.counted, informative, candidates)
         posterior[~counted] = 0.0
         normal = posterior[:, 0] > 0.5
-    if problem.members.count(~counted):
-        scores, _, _ = client_scores(summaries, null, units)
+    scores = scores_of_all(scores, units, null, summaries, counted)
     return assembled(theta, posterior, candidates, null, summaries, scores, units)
 
 

@@ -33,6 +33,20 @@ def null_of(problem: Problem, summaries: Summaries, normal: Mask) -> Null:
     return calibrate(summaries, normal, known=known, least=least, floor=floor)
 
 
+def scores_with_weight(
+    problem: Problem, summaries: Summaries, counted: Mask, normal: Mask
+) -> tuple[Null, ClientScores, Array, Mask]:
+    """Return the null of the normal clients, and the `client_scores` of the clients `counted` (M,)."""
+    inside = replace(summaries, ranks=np.where(counted, summaries.ranks, 0))
+    null = null_of(problem, inside, normal)
+    return null, *client_scores(inside, null)
+
+
+def scores_of_all(scores: ClientScores, units: Array, null: Null, summaries: Summaries, counted: Mask) -> ClientScores:
+    """Return the scores of all clients in the units of those that are counted, which are `scores`."""
+    return client_scores(summaries, null, units)[0] if summaries.members.count(~counted) else scores
+
+
 def client_scores(
     summaries: Summaries, null: Null, units: Array | None = None, information: Array | None = None
 ) -> tuple[ClientScores, Array, Mask]:

@@ -10,6 +10,7 @@ from scipy import linalg, optimize, special
 import adfl_stats as ad
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.penalties import Lasso
 from adfl_stats.methods.ubar import client_losses
 
 M = 10
@@ -317,6 +318,17 @@ def test_files_keep_it(tmp_path, ridge):
 
 
 # ------------------------------------------------------------------ the penalty itself
+
+
+def test_prox_of_the_lasso_minimises():
+    """Coordinate by coordinate on a grid: a kink has no gradient that a minimiser could follow."""
+    penalty, theta, step = Lasso(0.5), np.array([1.0, -2.0, 0.3, -0.2]), 0.7
+    grid = np.linspace(-3.0, 3.0, 60_001)
+    values = 0.5 * np.abs(grid) + (grid - theta[:, None]) ** 2 / (2.0 * step)
+    assert_allclose(penalty.prox(theta, step), grid[values.argmin(axis=1)], atol=1e-4)
+    assert penalty.prox(theta, step)[2] == 0.0
+    assert_allclose(penalty.gradient(theta), optimize.approx_fprime(theta, penalty.value, 1e-7), atol=1e-5)
+    assert not penalty.curvature(theta).any()
 
 
 def test_prox_minimises():

@@ -15,7 +15,7 @@ from adfl_stats.inference.at_estimate import AtEstimate
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.point_sums import sums_at
 from adfl_stats.losses.regularity import RegularitySums
-from adfl_stats.theory.flat import score_tests
+from adfl_stats.theory.flat import p_values_at_truth
 
 
 def softmax(eta):
@@ -173,7 +173,7 @@ def larger_p(sim, theta):
 
 def test_condition_6_is_tested_at_theta0_where_it_is_given(res, sim):
     p_values = larger_p(sim, sim.theta0)
-    np.testing.assert_allclose(score_tests(res.data, res.record.family, sim.theta0), p_values, rtol=1e-8)
+    np.testing.assert_allclose(p_values_at_truth(res.data, res.record.family, sim.theta0), p_values, rtol=1e-8)
     assert (p_values[np.asarray(sim.abnormal, bool)] < 0.05 / 4).all()
     line = res.check(sim.abnormal, sim.theta0)["flat_min"]
     assert line.status == "holds"
@@ -207,7 +207,7 @@ def test_clients_without_bias_are_rarely_found_biased(family):
     """At 5 % and 1 % among 600; three standard errors above are .077 and .022."""
     sim = ad.simulate.glm_design(family, M=600, n=60, p=3, seed=8)
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    p_values = score_tests(data, Family(family), np.asarray(sim.theta0))
+    p_values = p_values_at_truth(data, Family(family), np.asarray(sim.theta0))
     assert np.mean(p_values < 0.05) < 0.077
     assert np.mean(p_values < 0.01) < 0.022
 
@@ -215,7 +215,7 @@ def test_clients_without_bias_are_rarely_found_biased(family):
 def test_few_rows_have_no_test():
     sim = ad.simulate.glm_design("gaussian", M=4, n=[4, 5, 6, 30], p=4, seed=8)
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    p_values = score_tests(data, Family("gaussian"), np.asarray(sim.theta0))
+    p_values = p_values_at_truth(data, Family("gaussian"), np.asarray(sim.theta0))
     assert np.isnan(p_values).tolist() == [True, True, False, False]
 
 

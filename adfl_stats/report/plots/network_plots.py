@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["network", "spectrum"]
 
+# Clients up to which a network is drawn, all are named, and all eigenvalues are computed (some seconds). Ours.
 MOST_DRAWN, MOST_NAMED, MOST_EIGENVALUES = 2000, 40, 1000
 # Clients that are named where not all are; above so many, the springs settle for fewer steps. Ours.
 SUSPECTS, MANY = 12, 300
