@@ -19,7 +19,7 @@ from adfl_stats._types import Array
 from adfl_stats.trust.mixture import GROSS, MixtureRuns
 from adfl_stats.trust.spread import Spread
 
-__all__ = ["Candidate", "minority_price", "price_of"]
+__all__ = ["FEW", "UNCERTAIN", "Candidate", "minority_price", "price_of", "variance_price"]
 
 
 # Price of gross clients, in units of twice a log-likelihood. Ours: three times the .99 quantile of what
@@ -36,8 +36,8 @@ PREFERENCE = 5.0
 # Up to this many clients a spread is always tried, and a variance costs less than log M. Ours: with so few clients
 # tests of a spread have little power, so that it is allowed for instead.
 FEW = 20
-# Further price of a minority, or of gross clients, beside a spread. Ours: the effects of clients need not be normal,
-# and their tail is neither.
+# Further price of a minority, or of gross clients, beside a spread, and without one where clients are few. Ours: the
+# effects of clients need not be normal, and their tail is neither; those of few clients fall into groups by chance.
 UNCERTAIN = 5.0
 # The same of a corruption of known form. Ours: less, as few tails lie in its direction; judged by
 # "poisson-tau1-permute" and Hsb82 in `benchmarks/real_clients.py`.
@@ -96,13 +96,19 @@ class Candidate:
 def price_of(spread: Spread, runs: MixtureRuns, M: int) -> float:
     """Return what a model costs, in units of twice a log-likelihood."""
     search = minority_price(len(spread.variances))
-    price = spread.n_variances * min(np.log(M), 2.0 * M / FEW) + spread.n_directions * (search - PREFERENCE)
+    price = spread.n_variances * variance_price(M) + spread.n_directions * (search - PREFERENCE)
+    uncertain = M < FEW or spread.factor.shape[1] > 0
     if runs.coherent:
         own, beside = (search, UNCERTAIN) if runs.mechanism is None else (MECHANISM_PRICE, MECHANISM_UNCERTAIN)
-        price += own + (beside if spread.factor.shape[1] else 0.0)
+        price += own + (beside if uncertain else 0.0)
     if runs.shares[0, GROSS].any():
-        price += GROSS_PRICE + (UNCERTAIN if spread.factor.shape[1] else 0.0)
+        price += GROSS_PRICE + (UNCERTAIN if uncertain else 0.0)
     return float(price)
+
+
+def variance_price(M: int) -> float:
+    """Return what a variance of the clients' effects costs."""
+    return float(min(np.log(M), 2.0 * M / FEW))
 
 
 def minority_price(P: int) -> float:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import optimize, stats
 
-from adfl_stats.trust.candidates import minority_price
+from adfl_stats.trust.candidates import FEW, UNCERTAIN, minority_price, variance_price
 
 __all__ = ["detectable_shift"]
 
@@ -43,7 +43,7 @@ def detectable_shift(clients: int, coefficients: int, share: float, power: float
     >>> 2.5 < detectable_shift(100, 5, 0.2) < detectable_shift(100, 5, 0.2, power=0.95) < 4.0
     True
     """
-    price, beyond = minority_price(coefficients), stats.norm.ppf(power)
+    price, beyond = minority_price(coefficients) + (UNCERTAIN if clients < FEW else 0.0), stats.norm.ppf(power)
 
     def lead(shift: float) -> float:
         # The minority has its own centre and share.
@@ -51,7 +51,7 @@ def detectable_shift(clients: int, coefficients: int, share: float, power: float
         plain = _gain(clients, share, shift, beyond, more, wide=False)
         wide = _gain(clients, share, shift, beyond, more - 1, wide=True)
         # Along one coefficient a wider spread is one variance more.
-        return min(plain - price, wide - max(price - np.log(clients), 0.0))
+        return min(plain - price, wide - max(price - variance_price(clients), 0.0))
 
     if lead(LARGEST) <= 0.0:
         return np.inf
