@@ -40,7 +40,7 @@ class ClientRecord:
     Attributes
     ----------
     spread_kind, components : str
-        Which parts the model has: spread "none", "common", "diagonal", "rank k" or sums of these;
+        Which parts the model has: spread "none", "common", "diagonal", "rank k", "inflated" or sums of these;
         components "normal", "coherent", "gross".
     candidates : list of [str, str, float]
         Spread, components and criterion of the models that were compared, the best first.
@@ -66,6 +66,8 @@ class ClientRecord:
         client says about the mean of the parameters.
     cochran : list of float
         Cochran's Q of the normal clients over all coefficients, its degrees of freedom, and its p-value.
+    inflation : float
+        How many times as much the clients' scores vary as their rows say, beside the spread.
     members : Members
         The clients; those of the rows are ours. A file does not keep it: all clients of a loaded record are ours.
     """
@@ -87,9 +89,13 @@ class ClientRecord:
     p_values: Array
     cochran: list[float]
     precision: Array
+    inflation: float = 1.0
     members: Members = EVERYBODY
 
-    WORDS: ClassVar = ("spread_kind", "components", "candidates", "cochran", "dispersion", "prior", "kurtosis")
+    WORDS: ClassVar = (
+        *("spread_kind", "components", "candidates", "cochran"),
+        *("dispersion", "prior", "kurtosis", "inflation"),
+    )
 
     @property
     def differ(self) -> bool:
@@ -185,6 +191,7 @@ def record_clients(
         dispersion=null.dispersion,
         prior=null.prior,
         kurtosis=null.kurtosis,
+        inflation=model.inflation,
         noise=noise,
         noisy=noisy,
         statistics=np.where(informative, statistics, np.where(silent, 0.0, np.inf)),
@@ -199,7 +206,7 @@ def record_clients(
 
 def _precision(model: ClientModel) -> Array:
     """Return the mean over the normal clients of (J^-1 + T)^-1 = (I + J T)^-1 J."""
-    scores, units = model.scores, model.units
+    scores, units = model.scores.inflated(model.inflation), model.units
     T, P = model.spread / np.outer(units, units), len(units)
     normal = (model.probabilities[model.summaries.ranks > 0, 0] > 0.5).astype(np.float64)
 
@@ -292,11 +299,11 @@ def _outer(model: ClientModel, alone: Array, part: slice) -> Array:
 
 
 def _variances(model: ClientModel, at: slice) -> Array:
-    """Return W_m of some clients: noise level times shape, plus L_m'T L_m."""
+    """Return W_m of some clients: noise level times inflation and shape, plus L_m'T L_m."""
     factors, P = model.summaries.factors[at], model.summaries.factors.shape[1]
     full = (model.summaries.ranks[at] == P)[:, None, None]
     shape = np.where(full, model.null.shape, np.eye(P))
-    W = model.null.dispersions[at, None, None] * shape
+    W = model.inflation * model.null.dispersions[at, None, None] * shape
     return W + factors @ model.spread @ factors.transpose(0, 2, 1) if model.differ else W
 
 
@@ -362,6 +369,7 @@ def _effects(model: ClientModel) -> tuple[Array, Array, Array]:
     For the clients that have a score, at the estimate.
     """
     scores, units = model.scores, model.units
+    noisy = scores.inflated(model.inflation)
     T, P = model.spread / np.outer(units, units), len(units)
     errors, effects, spreads = (np.zeros((scores.M, P)) for _ in range(3))
     for at in client_chunks(scores.M, P):
@@ -371,7 +379,7 @@ def _effects(model: ClientModel) -> tuple[Array, Array, Array]:
         errors[at] = part * units
         if model.differ:
             # T (I + J T)^-1 = T - T J_T T without an inverse of T, which may be singular.
-            posterior = np.linalg.solve(np.eye(P) + T @ J, np.broadcast_to(T, J.shape))
-            effects[at] = (posterior @ scores.slopes[at][:, :, None])[:, :, 0] * units
+            posterior = np.linalg.solve(np.eye(P) + T @ noisy.information[at], np.broadcast_to(T, J.shape))
+            effects[at] = (posterior @ noisy.slopes[at][:, :, None])[:, :, 0] * units
             spreads[at] = np.sqrt(np.maximum(np.diagonal(posterior, axis1=1, axis2=2), 0.0)) * units
     return errors, effects, spreads

@@ -127,7 +127,9 @@ def _differences(res: Results) -> Cells:
     taus = np.sqrt(np.diag(clients.spread))
     largest = int(np.argmax(taus / np.maximum(res.bse.fillna(1.0), np.finfo(float).tiny)))
     spread = "none"
-    if clients.differ:
+    if clients.differ and not taus.any():
+        spread = f"{clients.spread_kind}: variance x {clients.inflation:.3g}"
+    elif clients.differ:
         spread = f"{clients.spread_kind}; tau {taus[largest]:.3g} in "
         spread += shortened([str(res.params.index[largest])], min(14, SPREAD - len(spread)))[0]
     rows = [[f"{Q:.1f}", f"{df:.0f}", f"{p_value:.3f}", f"{share:.2f}", spread]]

@@ -61,6 +61,8 @@ class ClientModel:
         Spread, components and criterion of the models that were compared, the chosen one first.
     move : float
         How far the estimate moved in the last pass, in its standard errors; zero where the estimate was given.
+    inflation : float
+        How many times as much normal clients' scores vary as `null` and `spread` say.
     """
 
     theta: Array
@@ -76,6 +78,7 @@ class ClientModel:
     units: Array
     candidates: list[tuple[str, str, float]]
     move: float = 0.0
+    inflation: float = 1.0
 
     @property
     def settled(self) -> bool:
@@ -97,7 +100,7 @@ class ClientModel:
         informative = self.summaries.ranks > 0
         T = self.spread / np.outer(self.units, self.units)
         standard = standardising(self.scores)
-        J = self.scores.information
+        J = self.scores.inflated(self.inflation).information
         left = np.asarray(np.linalg.solve(np.eye(len(T)) + J @ T, J), dtype=np.float64)
         found = np.ones(len(informative))
         found[informative] = _traces(left, standard) / np.maximum(_traces(J, standard), np.finfo(float).tiny)
@@ -214,4 +217,5 @@ def assembled(
         units=units,
         candidates=[(*one.words, one.criterion) for one in candidates],
         move=move,
+        inflation=best.spread.inflation,
     )

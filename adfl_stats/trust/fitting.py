@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from adfl_stats.trust.scoring import (
 from adfl_stats.trust.selection import choose
 from adfl_stats.trust.summaries import Summaries
 
-__all__ = ["HETEROGENEITY", "MOST_PASSES", "differing_coefficients", "fit_client_model", "model_at"]
+__all__ = ["HETEROGENEITY", "MOST_PASSES", "constants_of", "differing_coefficients", "fit_client_model", "model_at"]
 
 
 HETEROGENEITY = ("auto", "none", "estimate", "intercept")
@@ -41,6 +42,9 @@ REVISITED_SIMPLE = 15.0
 # What a minority must lead by there, each at its own estimate. From here on evidence is called strong (Kass and
 # Raftery, 1995, Journal of the American Statistical Association 90, 773-795); where it is not nobody is set aside.
 UNDECIDED = 6.0
+# What a minority beside a spread must lead by in the Gaussian model, whose effects need not be normal: evidence is then
+# called very strong (the same).
+DECISIVE = 10.0
 # A move of the estimate, in its own standard errors, after which the models that lead are fitted again from where they
 # were, without a new search. Ours.
 CLOSE = 1.0
@@ -61,7 +65,9 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
     only = differing_coefficients(problem, heterogeneity)
     first = _settled(problem, theta, heterogeneity, only, np.ones(problem.M, dtype=bool))
     if problem.glm.quadratic:
-        return first.model
+        if not first.undecided:
+            return first.model
+        return _settled(problem, first.model.theta, heterogeneity, only, first.model.weights > 0.5, minority="").model
     # Scores are linear in the parameter up to first order only: whether there is a minority, and of which kind, may
     # depend on the estimate at which that is asked. Readings that are close are judged each at its own; so is the best
     # one if it did not settle, as kinds may alternate.
@@ -101,6 +107,12 @@ class _Settled:
         return self.candidates[0]
 
     @property
+    def undecided(self) -> bool:
+        """Whether a minority among clients that differ leads, and not by very strong evidence."""
+        simple = min((one.criterion for one in self.candidates if not one.coherent), default=np.inf)
+        return self.best.coherent and bool(self.best.spread) and self.best.criterion + DECISIVE > simple
+
+    @property
     def criterion(self) -> float:
         """Twice the negative log density of the clients' unscaled scores, plus the price: for two points theta."""
         summaries, null = self.model.summaries, self.model.null
@@ -124,6 +136,7 @@ def _settled(
     members, summaries = problem.members, summarised(problem, theta)
     passes: list[list[Candidate]] = []
     before, units_before, chance, close = theta, np.ones(problem.P), Chance(), False
+    settings: dict[str, Any] = {"only": only, "constants": constants_of(problem)}
     for k in range(MOST_PASSES):
         null = null_of(problem, summaries, normal)
         scores, units, informative = client_scores(summaries, null)
@@ -131,7 +144,7 @@ def _settled(
         near = [one.moved(theta - before, units_before, units) for one in _leading(passes[-1])] if close else []
         chance = Chance(resampler(problem, theta, summaries, null, normal), chance if close else None)
         centres = robust_centres(scores)
-        candidates = choose(scores, centres, heterogeneity, chance, hasty=hasty, only=only, near=near)
+        candidates = choose(scores, centres, heterogeneity, chance, hasty=hasty, near=near, **settings)
         passes.append(candidates)
         if minority is not None:
             candidates = sorted(candidates, key=lambda one: one.minority != minority)
@@ -199,7 +212,8 @@ def model_at(
     normal = counted
     for hasty in (True, False):
         null, scores, units, informative = scores_with_weight(problem, summaries, counted, normal)
-        candidates = choose(scores, robust_centres(scores), heterogeneity, Chance(), hasty=hasty, only=only)
+        centres, constants = robust_centres(scores), constants_of(problem)
+        candidates = choose(scores, centres, heterogeneity, Chance(), hasty=hasty, only=only, constants=constants)
         posterior = posterior_of(summaries.lost | ~problem.objective.counted, informative, candidates)
         posterior[~counted] = 0.0
         normal = posterior[:, 0] > 0.5
@@ -211,9 +225,15 @@ def differing_coefficients(problem: Problem, heterogeneity: str) -> Ints | None:
     """Return the coefficients that clients may differ in; None for all."""
     if heterogeneity != "intercept":
         return None
-    constant = problem.glm.constant_column
-    if constant is None:
+    constants = constants_of(problem)
+    if constants is None:
         raise ValueError(
             "heterogeneity='intercept' needs a constant column in X, and there is none; add one, or use 'auto'"
         )
-    return np.arange(problem.glm.family.outputs) * problem.glm.p + constant[0]
+    return constants
+
+
+def constants_of(problem: Problem) -> Ints | None:
+    """Return the coefficients of the constant column, one for each linear predictor; None where there is none."""
+    constant = problem.glm.constant_column
+    return None if constant is None else np.arange(problem.glm.family.outputs) * problem.glm.p + constant[0]

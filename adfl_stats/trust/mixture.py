@@ -134,6 +134,29 @@ class ClientScores:
         linear, flat = self.slopes @ points.T, self.information.reshape(self.M, self.P**2)
         return np.maximum(self.squares[:, None] - 2.0 * linear + flat @ outer.T, 0.0)
 
+    def statistics_at(self, points: Array) -> Array:
+        """Return the statistics (M,) of the clients, each at its own row of `points` (M, P)."""
+        squares = np.einsum("mi,mij,mj->m", points, self.information, points)
+        return np.maximum(self.squares - 2.0 * np.einsum("mi,mi->m", self.slopes, points) + squares, 0.0)
+
+    def turned(self, basis: Array | None) -> ClientScores:
+        """Return the slopes and the information for the coefficients of the columns of `basis` (P, P)."""
+        if basis is None:
+            return self
+        return replace(self, slopes=self.slopes @ basis, information=basis.T @ self.information @ basis)
+
+    def inflated(self, factor: float) -> ClientScores:
+        """Return the scores per unit of a noise that is larger by a factor."""
+        if factor == 1.0:
+            return self
+        return replace(
+            self,
+            slopes=self.slopes / factor,
+            information=self.information / factor,
+            squares=self.squares / factor,
+            log_det=self.log_det + 0.5 * self.ranks * np.log(factor),
+        )
+
     def altered_statistics(self, points: Array, mechanism: int) -> Array:
         """Return the statistics (M, R) of clients with a corruption of known form, where others are at `points`."""
         if self.offsets is None or self.mean_slopes is None:

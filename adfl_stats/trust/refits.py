@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from adfl_stats.engine.equations import Solutions, stacked_solutions
 from adfl_stats.engine.problem import Problem
 from adfl_stats.trust.chance import Chance
 from adfl_stats.trust.client_model import SMALL_MOVE, ClientModel, assembled, posterior_of
-from adfl_stats.trust.fitting import MOST_PASSES, differing_coefficients
+from adfl_stats.trust.fitting import MOST_PASSES, constants_of, differing_coefficients
 from adfl_stats.trust.scoring import client_scores, null_of, robust_centres, summarised
 from adfl_stats.trust.selection import choose
 from adfl_stats.trust.summaries import Summaries
@@ -125,7 +126,9 @@ class _Current:
             self.normal = np.ones(len(summaries.ranks), dtype=bool)
         self.null = null_of(problem, summaries, self.normal)
         scores, self.units, informative = client_scores(summaries, self.null)
-        self.candidates = choose(scores, robust_centres(scores), heterogeneity, Chance(), hasty=hasty, only=only)
+        centres, constants = robust_centres(scores), constants_of(problem)
+        settings: dict[str, Any] = {"hasty": hasty, "only": only, "constants": constants}
+        self.candidates = choose(scores, centres, heterogeneity, Chance(), **settings)
         self.posterior = posterior_of(summaries.lost | ~counted, informative, self.candidates)
         self.normal = self.posterior[:, 0] > 0.5
 

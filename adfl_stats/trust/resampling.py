@@ -41,6 +41,7 @@ def resampled_scores(
     null: Null,
     spread: Array,
     df: float,
+    inflation: float,
     normal: Mask,
     block: int,
 ) -> Array:
@@ -58,6 +59,8 @@ def resampled_scores(
         T: every client gets its own parameter, theta + u_m, to first order.
     df : float
         Degrees of freedom of the law of u_m, a t; infinite where it is normal.
+    inflation : float
+        How many times as much scores vary as rows say.
     normal : ndarray (M,) of bool
         The clients whose residuals are drawn from.
     block : int
@@ -72,7 +75,7 @@ def resampled_scores(
         if not has_known_dispersion(problem.glm.data, problem.glm.family):
             pool = _residuals(some, theta, summaries.scores[at], normal[at])
         scores[:, at] = _drawn(some, theta, pool, rng)
-        scores[:, at] += np.einsum("mij,kmj->kmi", some.factors, _effects(some.factors.shape[:2], spread, df, rng))
+        scores[:, at] += _effects(some, spread, df, inflation, rng)
     return scores
 
 
@@ -113,17 +116,22 @@ def _drawn(some: _Part, theta: Array, pool: Array | None, rng: np.random.Generat
     return whitened
 
 
-def _effects(shape: tuple[int, ...], spread: Array, df: float, rng: np.random.Generator) -> Array:
-    """Draw the clients' own parameters u_m, (BLOCK, m, P).
+def _effects(some: _Part, spread: Array, df: float, inflation: float, rng: np.random.Generator) -> Array:
+    """Draw what the clients' own parameters u_m, and inflation, add to whitened scores, (BLOCK, m, P).
 
-    Scores are linear in them, as in the model that T was estimated by: exponentials of effects as large as T allows
+    Scores are linear in u_m, as in the model that T was estimated by: exponentials of effects as large as T allows
     would be of another size altogether.
     """
     values, vectors = np.linalg.eigh(spread)
-    own = rng.standard_normal((BLOCK, *shape)) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    own = rng.standard_normal((BLOCK, *some.factors.shape[:2])) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    added = np.einsum("mij,kmj->kmi", some.factors, own)
+    if inflation > 1.0:
+        beyond = np.sqrt((inflation - 1.0) * some.dispersions)[:, None] * rng.standard_normal(own.shape)
+        # Beyond a client's rank scores are zero.
+        added += beyond * some.factors.any(axis=2)
     if np.isfinite(df):
-        own *= np.sqrt((df - 2.0) / rng.chisquare(df, (BLOCK, shape[0], 1)))
-    return np.asarray(own)
+        added *= np.sqrt((df - 2.0) / rng.chisquare(df, (BLOCK, len(some.factors), 1)))
+    return np.asarray(added)
 
 
 def _labels(mean: Array, rng: np.random.Generator) -> Array:

@@ -133,7 +133,8 @@ def resampler(problem: Problem, theta: Array, summaries: Summaries, null: Null, 
         scores, units, informative = client_scores(summaries, null)
         given = spread.covariance * np.outer(units, units)
         for block in count():
-            for drawn in resampled_scores(problem, theta, summaries, null, given, spread.df, normal, block):
+            args = (given, spread.df, spread.inflation, normal, block)
+            for drawn in resampled_scores(problem, theta, summaries, null, *args):
                 yield _rescored(scores, summaries, null, units, informative, drawn)
 
     return resample

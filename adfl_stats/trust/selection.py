@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from adfl_stats._types import Array, Ints, Mask
-from adfl_stats.trust.candidates import FEW, GROSS_PRICE, Candidate, price_of
+from adfl_stats.trust.candidates import FEW, GROSS_PRICE, PREFERENCE, Candidate, price_of
 from adfl_stats.trust.chance import BEHIND, Chance
 from adfl_stats.trust.mixture import (
     GROSS,
@@ -25,7 +25,7 @@ from adfl_stats.trust.mixture import (
     normal_run,
     run_on,
 )
-from adfl_stats.trust.spread import Spread, common_excess, excess, fit_spread, next_direction
+from adfl_stats.trust.spread import Spread, common_excess, excess, fit_spread, inflated, next_direction, pivots
 
 __all__ = ["choose"]
 
@@ -57,8 +57,8 @@ LEAST_MAJORITY = 0.45
 class _Search:
     """The candidates so far."""
 
-    def __init__(self, scores: ClientScores, seeds: Array) -> None:
-        self.scores, self.seeds = scores, seeds
+    def __init__(self, scores: ClientScores, seeds: Array, constants: Ints | None) -> None:
+        self.scores, self.seeds, self.basis = scores, seeds, pivots(scores, constants)
         self.none = Spread.of(scores, np.zeros(0, dtype=np.int64))
         self.candidates: list[Candidate] = []
         self.knows = bool(scores.members.sum(scores.ranks) >= LEAST_FOR_MECHANISM * scores.P)
@@ -96,9 +96,9 @@ class _Search:
         About T = 0 the likelihood gains the square of a score test that is positive, and nothing if it is negative.
         """
         if spread.common:
-            gain = (max(common_excess(self.scores, base.runs), 0.0) + HOPE) ** 2
+            gain = (max(common_excess(self.scores, base.runs, self.basis), 0.0) + HOPE) ** 2
         else:
-            tests = np.sort(np.maximum(excess(self.scores, base.runs)[0][spread.active], 0.0))
+            tests = np.sort(np.maximum(excess(self.scores, base.runs, self.basis)[0][spread.active], 0.0))
             gain = float(np.square(tests[:-1]).sum() + (tests[-1] + HOPE) ** 2)
         more = price_of(spread, base.runs, self.scores.n_clients) - price_of(
             self.none, base.runs, self.scores.n_clients
@@ -109,9 +109,11 @@ class _Search:
         """Add a spread to some models, and other components to the best of these."""
         grown = [self.spread(spread, base.runs) for base in bases]
         grown = [one for one in grown if np.isfinite(one.criterion)]
-        if not grown:
-            return
-        best = self.best(grown)
+        if grown:
+            self.complete(self.best(grown))
+
+    def complete(self, best: Candidate) -> None:
+        """Add models with the spread of one and other components."""
         for runs in self.components(best.spread):
             kind = (runs.shifts is None, runs.mechanism, bool(runs.shares[0, GROSS].any()))
             if kind != (best.runs.shifts is None, best.runs.mechanism, best.gross):
@@ -132,7 +134,7 @@ class _Search:
     def resume(self, candidates: Sequence[Candidate]) -> None:
         """Go on with candidates from where they were at an estimate close by, one of each kind."""
         for one in {one.words: one for one in reversed(candidates)}.values():
-            if one.spread.factor.shape[1]:
+            if one.spread:
                 self.spread(one.spread, one.runs)
             else:
                 self.add(self.none, run_on(self.scores, one.runs))
@@ -147,6 +149,7 @@ def choose(
     hasty: bool = False,
     only: Ints | None = None,
     near: Sequence[Candidate] = (),
+    constants: Ints | None = None,
 ) -> list[Candidate]:
     """Fit models of clients and return them, the best first.
 
@@ -166,13 +169,15 @@ def choose(
         The coefficients that clients may differ in.
     near : sequence of Candidate
         Those of an estimate close by, in units of `scores`, to go on with; if there are any no others are tried.
+    constants : ndarray of int, optional
+        The coefficients of constants.
     """
     if scores.n_clients > MANY:
-        return _chosen_on_some(scores, seeds, heterogeneity, chance, hasty=hasty, only=only)
-    search, asked = _Search(scores, seeds), heterogeneity in ("estimate", "intercept")
-    if near:
-        search.resume(near)
-    else:
+        return _chosen_on_some(scores, seeds, heterogeneity, chance, hasty=hasty, only=only, constants=constants)
+    search, asked = _Search(scores, seeds, constants), heterogeneity in ("estimate", "intercept")
+    search.resume(near)
+    # Without a model in which nobody is in a minority there is nothing to hold the others against.
+    if not search.simple():
         _searched(search, asked=asked, allowed=heterogeneity != "none", hasty=hasty, only=only)
     kept = [one for one in search.candidates if not asked or one.spread.factor.shape[1]]
     kept = chance.raised(kept or search.candidates, behind=0.0 if hasty else BEHIND)
@@ -185,17 +190,19 @@ def _searched(search: _Search, *, asked: bool, allowed: bool, hasty: bool, only:
     for runs in search.components(search.none):
         search.add(search.none, runs)
     best = search.best()
-    spreads = asked or (allowed and _shows_spread(scores, best.runs, hasty=hasty))
+    spreads = asked or (allowed and _shows_spread(scores, best.runs, search.basis, hasty=hasty))
     if not spreads or scores.n_clients < LEAST_FOR_SPREAD:
         return
     bases = list({id(one): one for one in (*search.simple(), best)}.values())
     if only is not None:
         search.grow(bases, Spread.of(scores, only))
         return
-    tests = np.max([excess(scores, base.runs)[0] for base in search.simple()], axis=0)
+    tests = np.max([excess(scores, base.runs, search.basis)[0] for base in search.simple()], axis=0)
     active = np.flatnonzero(tests > ACTIVE) if (tests > ACTIVE).any() else np.array([int(np.argmax(tests))])
-    for spread in (Spread.of(scores, np.arange(scores.P), common=True), Spread.of(scores, active)):
+    every = Spread.of(scores, np.arange(scores.P), search.basis, common=True)
+    for spread in (every, Spread.of(scores, active, search.basis)):
         search.grow([base for base in bases if asked or search.hopeful(base, spread)], spread)
+    _add_inflation(search, active)
     _add_directions(search)
     _add_tails(search)
 
@@ -208,11 +215,13 @@ def _chosen_on_some(
     *,
     hasty: bool,
     only: Ints | None,
+    constants: Ints | None,
 ) -> list[Candidate]:
     """Choose the model on some of many clients, and fit the best of its kind to all, with the spread found on some."""
     some = _some(scores)
 
-    found = choose(scores.of(some), seeds, heterogeneity, chance.on(some), hasty=hasty, only=only)
+    chance = chance.on(some)
+    found = choose(scores.of(some), seeds, heterogeneity, chance, hasty=hasty, only=only, constants=constants)
     marginal = found[0].spread.integrated(scores)
     alike = {one.words: one for one in reversed(found) if one.words[0] == found[0].words[0]}
     whole = [replace(one, runs=run_on(marginal, one.runs), spread=found[0].spread) for one in alike.values()]
@@ -227,12 +236,26 @@ def _some(scores: ClientScores) -> Mask:
     return scores.members.ours(some)
 
 
+def _add_inflation(search: _Search, active: Ints) -> None:
+    """Try scores that vary more than rows say, alone and beside a variance of some coefficients."""
+    for some in (np.zeros(0, dtype=np.int64), active):
+        bases = (search.simple()[0], search.best())
+        for base in {id(one): one for one in bases}.values():
+            spread = inflated(search.scores, some, base.runs, search.basis)
+            one = search.spread(spread, base.runs)
+            # Where clients have like covariates the two are nearly the same model, and a spread says more.
+            if one.criterion < base.criterion - (0.0 if base.spread.inflated else PREFERENCE):
+                search.complete(one)
+            elif one in search.candidates:
+                search.candidates.remove(one)
+
+
 def _add_tails(search: _Search) -> None:
     """Try heavier tails of the clients' effects, where clients would be set aside."""
     best = search.best()
     if not best.gross and not best.coherent:
         return
-    spread = [one for one in search.candidates if one.spread.factor.shape[1]]
+    spread = [one for one in search.candidates if one.spread]
     simple = [one for one in spread if not one.coherent and not one.gross]
     bases = [search.best(kind) for kind in (spread, simple) if kind]
     for base in {id(one): one for one in bases}.values():
@@ -257,7 +280,7 @@ def _add_directions(search: _Search) -> None:
             break
 
 
-def _shows_spread(scores: ClientScores, runs: MixtureRuns, *, hasty: bool) -> bool:
+def _shows_spread(scores: ClientScores, runs: MixtureRuns, basis: Array | None, *, hasty: bool) -> bool:
     """Return whether the best model without a spread leaves any, or leaves too many clients undecided.
 
     On the first pass only the second counts, as noise levels are not final.
@@ -269,7 +292,7 @@ def _shows_spread(scores: ClientScores, runs: MixtureRuns, *, hasty: bool) -> bo
     if hasty or doubt > DOUBT:
         return doubt > DOUBT
     # Half of the tests are negative without a spread; the squares of the others add up to P / 2, variance 5 P / 4.
-    beyond = np.square(np.maximum(excess(scores, runs)[0], 0.0)).sum()
+    beyond = np.square(np.maximum(excess(scores, runs, basis)[0], 0.0)).sum()
     if beyond > 0.5 * scores.P + CHANCE * np.sqrt(1.25 * scores.P):
         return True
     # Beyond the largest eigenvalue that chance brings (Marchenko and Pastur), with room for its own error.

@@ -1,8 +1,12 @@
 """The spread T between clients: theta_m = theta + u_m with u_m ~ (0, T), fitted by EM beside the mixture.
 
-T = D + V V', where D is diagonal (one value for all coefficients in units of a typical client's standard error, or
-one each for some of them) and the columns of V are directions in which clients differ: none, diagonal, low-rank or,
-with enough directions, full.
+T = B D B' + V V', where D is diagonal (one value for all coefficients in units of a typical client's standard error, or
+one each for some of them), B lets slopes pivot about the covariates' means (see `pivots`) and the columns of V are
+directions in which clients differ: none, diagonal, low-rank or, with enough directions, full.
+
+Beside it scores may vary c times as much as rows say. Where rows of a client depend on one another (the design effect
+of Kish, 1965, Survey Sampling), or clients differ along directions of their own covariates, no T that is common to all
+describes it (multiplicative heterogeneity: Thompson and Sharp, 1999, Statistics in Medicine 18, 2693-2708).
 """
 
 from __future__ import annotations
@@ -11,11 +15,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from scipy import stats
 
 from adfl_stats._types import Array, Ints
 from adfl_stats.trust.mixture import NORMAL, ClientScores, MixtureRuns, pass_over, standardising
 
-__all__ = ["Spread", "common_excess", "excess", "fit_spread", "next_direction"]
+__all__ = ["Spread", "common_excess", "excess", "fit_spread", "inflated", "next_direction", "pivots"]
 
 
 # Most steps of EM, and the gain in log-likelihood at which it ends. Ours: criteria of models differ by several units.
@@ -33,10 +38,11 @@ CHI_SQUARE_MEDIAN = 0.455
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """T = diag(variances) + directions directions', with variances zero but for the `active` coefficients.
+    """T = B diag(variances) B' + directions directions', with variances zero but for the `active` coefficients.
 
     `common` says that these have one variance, `heavy` that effects have the tails of t (Pinheiro, Liu and Wu, 2001,
-    Journal of Computational and Graphical Statistics 10, 249-276) where a normal law has none.
+    Journal of Computational and Graphical Statistics 10, 249-276) where a normal law has none, `inflated` that scores
+    vary `inflation` times as much as rows say. B is `basis` (P, P), or the identity.
     """
 
     variances: Array
@@ -44,15 +50,18 @@ class Spread:
     directions: Array
     common: bool = False
     heavy: bool = False
+    inflated: bool = False
+    inflation: float = 1.0
+    basis: Array | None = None
 
     @classmethod
-    def of(cls, scores: ClientScores, active: Ints, *, common: bool = False) -> Spread:
+    def of(cls, scores: ClientScores, active: Ints, basis: Array | None = None, *, common: bool = False) -> Spread:
         """Return a spread to begin with: the variances of the active coefficients between the clients' own estimates.
 
         By the median of their squares, less the sampling variance, and at least half of that of a typical client. EM
         comes down from large variances in a few steps, and hardly up from small ones.
         """
-        variances, full = np.zeros(scores.P), scores.ranks == scores.P
+        variances, full, scores = np.zeros(scores.P), scores.ranks == scores.P, scores.turned(basis)
         variances[active] = LEAST_START
         every = scores.members.gather
         if len(active) and scores.members.count(full) >= 3:
@@ -60,17 +69,21 @@ class Spread:
             own = every((covariances @ scores.slopes[full][:, :, None])[:, :, 0])
             between = np.median(np.square(own - np.median(own, axis=0)), axis=0) / CHI_SQUARE_MEDIAN
             within = np.median(every(np.diagonal(covariances, axis1=1, axis2=2)), axis=0)
-            variances[active] = np.maximum(between - within, LEAST_START)[active]
+            # With the others given a coefficient's score tells more, and less where clients differ in these.
+            known = np.maximum(np.diagonal(scores.information, axis1=1, axis2=2), np.finfo(float).tiny)
+            given = every(scores.slopes / known)
+            alone = np.median(np.square(given - np.median(given, axis=0)), axis=0) / CHI_SQUARE_MEDIAN
+            alone -= np.median(every(1.0 / known), axis=0)
+            variances[active] = np.maximum(np.minimum(between - within, alone), LEAST_START)[active]
         if common and len(active):
             variances[active] = np.median(variances[active])
-        return cls(variances, active, np.zeros((scores.P, 0)), common)
+        return cls(variances, active, np.zeros((scores.P, 0)), common, basis=basis)
 
     @property
     def factor(self) -> Array:
         """F (P, K) with T = F F'."""
-        diagonal = np.zeros((len(self.variances), len(self.active)))
-        diagonal[self.active, np.arange(len(self.active))] = np.sqrt(self.variances[self.active])
-        return np.hstack([diagonal, self.directions])
+        basis = np.eye(len(self.variances)) if self.basis is None else self.basis
+        return np.hstack([basis[:, self.active] * np.sqrt(self.variances[self.active]), self.directions])
 
     @property
     def covariance(self) -> Array:
@@ -80,7 +93,11 @@ class Spread:
     @property
     def n_variances(self) -> int:
         """How many variances were estimated."""
-        return min(1, len(self.active)) if self.common else len(self.active)
+        return self.inflated + (min(1, len(self.active)) if self.common else len(self.active))
+
+    def __bool__(self) -> bool:
+        """Whether scores vary more than rows say."""
+        return self.name != "none"
 
     @property
     def n_directions(self) -> int:
@@ -89,13 +106,14 @@ class Spread:
 
     @property
     def name(self) -> str:
-        """Its parts: "none", "common", "diagonal", "rank k" or a sum, and whether tails are heavy."""
+        """Its parts: "none", "common", "diagonal", "rank k", "inflated" or a sum, and whether tails are heavy."""
         words = ["common" if self.common else "diagonal"] if len(self.active) else []
         words += [f"rank {self.n_directions}"] if self.n_directions else []
+        words += ["inflated"] if self.inflated else []
         return (" + ".join(words) or "none") + (", heavy tails" if self.heavy else "")
 
     def integrated(self, scores: ClientScores) -> ClientScores:
-        """Return the scores with u_m integrated out: V_m = I + A_m T A_m'."""
+        """Return the scores with u_m integrated out: V_m = c I + A_m T A_m'."""
         return scores.members.together(lambda: _integrate(scores, self)).marginal
 
     @property
@@ -106,15 +124,16 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class _Integrated:
-    """Scores with u_m = F f_m, f_m ~ (0, I), integrated out; the posterior covariances of f_m; and J_m F."""
+    """Scores per unit of inflated noise; the same with u_m = F f_m, f_m ~ (0, I), integrated out; Cov(f_m); J_m F."""
 
+    scores: ClientScores
     marginal: ClientScores
     covariances: Array
     loadings: Array
 
 
 def _integrate(scores: ClientScores, spread: Spread) -> _Integrated:
-    F = spread.factor
+    F, scores = spread.factor, scores.inflated(spread.inflation)
     loadings = scores.information @ F
     inner = F.T @ loadings
     inner[:, np.arange(F.shape[1]), np.arange(F.shape[1])] += 1.0
@@ -132,9 +151,35 @@ def _integrate(scores: ClientScores, spread: Spread) -> _Integrated:
     if spread.heavy:
         # The kurtosis 2 / (df - 4) of a sum is that of its parts times the squares of their shares of the variance.
         share = (F.shape[1] - np.trace(covariances, axis1=1, axis2=2)) / np.maximum(scores.ranks, 1.0)
+        share = 1.0 - (1.0 - share) / spread.inflation
         kurtosis = 2.0 / (scores.df - 4.0) + np.square(share) * 2.0 / (spread.df - 4.0)
         marginal = replace(marginal, df=np.maximum(4.0 + 2.0 / kurtosis, spread.df))
-    return _Integrated(marginal, np.asarray(covariances, dtype=np.float64), loadings)
+    return _Integrated(scores, marginal, np.asarray(covariances, dtype=np.float64), loadings)
+
+
+def pivots(scores: ClientScores, constants: Ints | None) -> Array | None:
+    """Return B (P, P): effects of constants, and of slopes that leave responses at the covariates' means as they are.
+
+    Whether a constant's and slopes' effects are correlated depends on the origin of the covariates. With B that is at
+    their means, weighted by the information, and the model does not depend on how covariates were measured. Ours. None,
+    for the identity, where there is no constant.
+    """
+    if constants is None:
+        return None
+    basis, slopes = np.eye(scores.P), np.setdiff1d(np.arange(scores.P), constants)
+    J = scores.members.mean(scores.information)
+    inner = np.linalg.pinv(J[np.ix_(constants, constants)], hermitian=True)
+    basis[np.ix_(constants, slopes)] = -inner @ J[np.ix_(constants, slopes)]
+    return basis
+
+
+def inflated(scores: ClientScores, active: Ints, runs: MixtureRuns, basis: Array | None) -> Spread:
+    """Return a spread with inflation to begin with, alone or beside variances of the active coefficients."""
+    ratios = scores.statistics(runs.centres)[:, 0] / stats.chi2.ppf(0.5, np.maximum(scores.ranks, 1.0))
+    usual = max(float(np.median(scores.members.gather(ratios))), 1.0 + LEAST_START)
+    # Beside variances, half of the excess is a start for each.
+    factor = 0.5 * (1.0 + usual) if len(active) else usual
+    return replace(Spread.of(scores.inflated(factor), active, basis), inflated=True, inflation=factor)
 
 
 def fit_spread(
@@ -169,16 +214,15 @@ def _fitted(scores: ClientScores, spread: Spread, runs: MixtureRuns, least: floa
         # Gains of EM become smaller; every third step is a longer one.
         if k > HOPE and before + (MOST_STEPS - k) * max(gains[-3:]) < least:
             break
-        careful = _updated(scores, integrated, spread, runs, extrapolate=False)
-        spread = _updated(scores, integrated, spread, runs, extrapolate=True) if k % 3 == 2 else careful
+        careful = _updated(integrated, spread, runs, extrapolate=False)
+        spread = _updated(integrated, spread, runs, extrapolate=True) if k % 3 == 2 else careful
     return spread, runs
 
 
-def _updated(
-    scores: ClientScores, seen: _Integrated, spread: Spread, runs: MixtureRuns, *, extrapolate: bool
-) -> Spread:
+def _updated(seen: _Integrated, spread: Spread, runs: MixtureRuns, *, extrapolate: bool) -> Spread:
     """Return the spread after one EM step, from the posterior moments of f_m."""
-    F, covariances, marginal, members = spread.factor, seen.covariances, seen.marginal, scores.members
+    scores, members = seen.scores, seen.scores.members
+    F, covariances, marginal = spread.factor, seen.covariances, seen.marginal
     K, first = F.shape[1], len(spread.active)
     probability, point = runs.posteriors[:, 0, NORMAL], runs.centres[0]
     weight = probability * marginal.t_weights(marginal.statistics(point[None]))[:, 0]
@@ -199,7 +243,14 @@ def _updated(
         rhs = members.total(partial(_weighted, along, slopes))
         rhs = rhs - members.sum(seen.loadings[:, :, others] @ moments[:, others, j][:, :, None])[:, 0]
         directions[:, j - first] = np.linalg.solve(lhs + 1e-10 * np.trace(lhs) * np.eye(scores.P), rhs)
-    return replace(spread, variances=variances, directions=directions)
+    inflation = spread.inflation
+    if spread.inflated:
+        # What is left of a score beside the client's own effect, squared: twice its expectation given the score.
+        rest = weight * scores.statistics_at(point + means @ F.T)
+        rest += probability * np.einsum("mij,mjk,ik->m", seen.loadings, covariances, F)
+        larger = float(members.sum(rest) / members.sum(probability * scores.ranks))
+        inflation = max(1.0, inflation * larger * (min(max(larger, 0.3), 3.0) ** 2 if extrapolate else 1.0))
+    return replace(spread, variances=variances, directions=directions, inflation=inflation)
 
 
 def _weighted(weights: Array, values: Array, at: slice) -> Array:
@@ -207,13 +258,16 @@ def _weighted(weights: Array, values: Array, at: slice) -> Array:
     return np.asarray(np.tensordot(weights[at], values[at], 1))
 
 
-def excess(scores: ClientScores, runs: MixtureRuns) -> tuple[Array, Array]:
+def excess(scores: ClientScores, runs: MixtureRuns, basis: Array | None = None) -> tuple[Array, Array]:
     """Return score tests of a spread in each coefficient (P,), about N(0, 1) without one, and their matrix (P, P).
 
-    The derivative of the log-likelihood in T at T = 0 is half of sum_m (s_m s_m' - J_m), over the normal clients.
+    The derivative of the log-likelihood in T at T = 0 is half of sum_m (s_m s_m' - J_m), over the normal clients. With
+    `basis` (P, P) coefficients are those of its columns.
     """
     probability = runs.posteriors[:, 0, NORMAL]
     slopes = scores.slopes - scores.information @ runs.centres[0]
+    if basis is not None:
+        slopes, scores = slopes @ basis, scores.turned(basis)
     weighted, information = slopes * probability[:, None], scores.information
     squares = scores.members.total(lambda at: weighted[at].T @ slopes[at])
     matrix = squares - scores.members.total(partial(_weighted, probability, information))
@@ -222,15 +276,15 @@ def excess(scores: ClientScores, runs: MixtureRuns) -> tuple[Array, Array]:
     return np.diag(matrix) / np.sqrt(np.maximum(variance, np.finfo(float).tiny)), matrix
 
 
-def common_excess(scores: ClientScores, runs: MixtureRuns) -> float:
+def common_excess(scores: ClientScores, runs: MixtureRuns, basis: Array | None = None) -> float:
     """Return the score test of one variance of all coefficients, about N(0, 1) without a spread: the trace of `excess`.
 
     The variance of s_m's_m is twice the squared norm of J_m where scores are normal.
     """
     weight = runs.posteriors[:, 0, NORMAL] * _fourth(scores)
-    known = np.square(scores.information).sum(axis=(1, 2))
+    known = np.square(scores.turned(basis).information).sum(axis=(1, 2))
     variance = float(scores.members.total(lambda at: np.asarray(weight[at] @ known[at])))
-    return float(np.trace(excess(scores, runs)[1])) / max(variance, np.finfo(float).tiny) ** 0.5
+    return float(np.trace(excess(scores, runs, basis)[1])) / max(variance, np.finfo(float).tiny) ** 0.5
 
 
 def _fourth(scores: ClientScores) -> Array:

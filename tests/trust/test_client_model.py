@@ -114,6 +114,47 @@ def test_effects_with_heavy_tails_set_nobody_aside(scale):
         assert aside[bad:].mean() <= 0.03
 
 
+def test_rows_that_depend_on_one_another_set_nobody_aside():
+    """Groups of rows within clients share an error: scores vary five times as much as rows say, along no common T."""
+    rng = np.random.default_rng(1)
+    M, n = 80, 100
+    client, group = np.repeat(np.arange(M), n), np.repeat(np.arange(M * n // 10), 10)
+    scales = np.exp(rng.standard_normal((M, 2)))
+    X = np.column_stack([np.ones(M * n), scales[client] * rng.standard_normal((M * n // 10, 2))[group]])
+    noise = 0.7 * rng.standard_normal(M * n // 10)[group] + 0.7 * rng.standard_normal(M * n)
+    y = X @ np.array([1.0, 2.0, -2.0]) + noise
+    for bad in (0, 16):
+        for m in range(bad):
+            rows = client == m
+            y[rows] = 2.0 * y[rows].mean() - y[rows]
+        res = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.directed_circle(M, 5)).fit()
+        aside = res.client_weights.to_numpy() < 0.5
+        assert aside[:bad].all()
+        assert not aside[bad:].any()
+        # Kish's design effect, 1 + 9 times the share of the shared error's variance, over what residuals have left of
+        # the variance, with the standard error of a variance from M P scores.
+        effect = 5.5 * (n - 3) / (n - 3 * 5.5)
+        error = effect * np.sqrt(2.0 / (3 * (M - bad)))
+        assert res.record.clients.inflation == pytest.approx(effect, abs=3.0 * error)
+
+
+def test_the_origin_of_covariates_does_not_matter():
+    """Years from 0 and from 2000: the same spread, the same weights."""
+    rng = np.random.default_rng(2)
+    M, n = 40, 20
+    client, year = np.repeat(np.arange(M), n), np.tile(np.arange(n), M)
+    own = rng.standard_normal((M, 2)) * [2.0, 0.1]
+    y = own[client, 0] + (1.0 + own[client, 1]) * (year - 9.5) + rng.standard_normal(M * n)
+    weights = []
+    for origin in (0.0, 2000.0):
+        X = np.column_stack([np.ones(M * n), origin + year])
+        res = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.complete(M)).fit()
+        weights.append(res.client_weights.to_numpy())
+        assert res.record.clients.spread[1, 1] ** 0.5 == pytest.approx(0.1, rel=0.3)
+    assert_allclose(*weights, atol=0.02)
+    assert min(weights[0]) > 0.9
+
+
 def test_spread_of_the_intercept_alone():
     model, _ = fitted(FieldCell("intercept", tau=2.0, spread="intercept"), 1)
     T = np.diag(model.spread) / model.units**2

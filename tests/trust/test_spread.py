@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from scipy import optimize, stats
 
 from adfl_stats.trust.mixture import ClientScores, normal_run, pass_over
-from adfl_stats.trust.spread import Spread, excess, fit_spread, next_direction
+from adfl_stats.trust.spread import Spread, excess, fit_spread, inflated, next_direction, pivots
 
 
 def scores_of(A, z, df=1e7):
@@ -35,9 +35,10 @@ def clients(M, P, T, seed):
     return A, [a @ one + rng.normal(size=len(a)) for a, one in zip(A, u, strict=True)]
 
 
-def likelihood(A, z, T, centre):
+def likelihood(A, z, T, centre, inflation=1.0):
     return sum(
-        stats.multivariate_normal(a @ centre, np.eye(len(a)) + a @ T @ a.T).logpdf(b) for a, b in zip(A, z, strict=True)
+        stats.multivariate_normal(a @ centre, inflation * np.eye(len(a)) + a @ T @ a.T).logpdf(b)
+        for a, b in zip(A, z, strict=True)
     )
 
 
@@ -46,6 +47,9 @@ SPREADS = {
     "rank 1": Spread(np.zeros(3), np.zeros(0, dtype=int), np.array([[1.0], [-1.0], [0.3]])),
     "diagonal + rank 2": Spread(np.array([0.5, 1.0, 2.0]), np.arange(3), np.array([[1.0, 0], [-1.0, 0.2], [0.3, 2]])),
     "none": Spread(np.zeros(3), np.zeros(0, dtype=int), np.zeros((3, 0))),
+    "diagonal + inflated": Spread(
+        np.array([0.5, 0.0, 2.0]), np.array([0, 2]), np.zeros((3, 0)), inflated=True, inflation=2.5
+    ),
 }
 
 
@@ -62,7 +66,7 @@ def test_integrated_is_dense_algebra(name):
     variances = np.diag(spread.variances) + spread.directions @ spread.directions.T
     assert_allclose(T, variances, rtol=1e-12, atol=1e-15)
     for m, (a, b) in enumerate(zip(A, z, strict=True)):
-        V = np.eye(len(b)) + a @ T @ a.T
+        V = spread.inflation * np.eye(len(b)) + a @ T @ a.T
         assert_allclose(found.slopes[m], a.T @ np.linalg.solve(V, b), rtol=1e-9, atol=1e-10)
         assert_allclose(found.information[m], a.T @ np.linalg.solve(V, a), rtol=1e-9, atol=1e-10)
         assert_allclose(found.squares[m], b @ np.linalg.solve(V, b), rtol=1e-9)
@@ -76,7 +80,7 @@ def test_marginal_likelihood_is_normal(name):
     run = normal_run(spread.integrated(scores))
     found = pass_over(spread.integrated(scores), run).log_likelihoods[0]
     # 1e7 degrees of freedom are nearly normal: the error of the log density is of order stat^2 / df.
-    known = likelihood(A, z, spread.covariance, run.centres[0])
+    known = likelihood(A, z, spread.covariance, run.centres[0], spread.inflation)
     # The density leaves out the constant of t, which for large df is that of the normal but for the power of two.
     constant = 0.5 * scores.ranks.sum() * np.log(np.pi)
     assert found - constant == pytest.approx(known, abs=5e-3)
@@ -178,3 +182,45 @@ def test_tests_of_a_spread_are_standard_normal_without_one():
     A, z = clients(40, 2, np.diag([2.0, 0.0]), 1)
     found = excess(scores_of(A, z), normal_run(scores_of(A, z)))[0]
     assert found[0] > 4.0
+
+
+def test_inflation_alone_is_the_mean_statistic():
+    """Scores that vary three times as much as rows say: the maximum likelihood estimate has a closed form."""
+    A, z = clients(60, 3, np.zeros((3, 3)), 8)
+    scores = scores_of(A, [np.sqrt(3.0) * one for one in z])
+    run = normal_run(scores)
+    spread, runs = fit_spread(scores, inflated(scores, np.zeros(0, dtype=int), run, None), run)
+    wanted = scores.statistics(runs.centres)[:, 0].sum() / scores.ranks.sum()
+    # EM is exact here but for the tails of t with 1e7 degrees of freedom.
+    assert spread.inflation == pytest.approx(wanted, rel=1e-4)
+    assert spread.name == "inflated"
+    assert not spread.covariance.any()
+
+
+def test_inflation_beside_variances_is_the_maximum():
+    """Against a direct maximisation of the normal likelihood."""
+    A, z = clients(80, 2, np.diag([1.5, 0.4]), 9)
+    scores = scores_of(A, [one + np.random.default_rng(m).normal(size=len(one)) for m, one in enumerate(z)])
+    z = [np.linalg.lstsq(a.T, s, rcond=None)[0] for a, s in zip(A, scores.slopes, strict=True)]
+    spread, runs = fit_spread(scores, inflated(scores, np.arange(2), normal_run(scores), None), normal_run(scores))
+    best = optimize.minimize(
+        lambda x: -likelihood(A, z, np.diag(np.exp(x[:2])), runs.centres[0], np.exp(x[2])), np.zeros(3), method="BFGS"
+    )
+    found = likelihood(A, z, spread.covariance, runs.centres[0], spread.inflation)
+    # EM ends where a step gains less than .02, and a longer one every third step.
+    assert -best.fun - 0.1 < found <= -best.fun + 1e-6
+
+
+def test_pivots_do_not_depend_on_the_origin_of_covariates():
+    rng = np.random.default_rng(10)
+    factors = []
+    for origin in (0.0, 100.0):
+        rng = np.random.default_rng(10)
+        X = [np.column_stack([np.ones(30), origin + rng.normal(size=(30, 2))]) for _ in range(12)]
+        scores = scores_of([np.linalg.qr(x)[1] for x in X], [np.zeros(3)] * 12)
+        B = pivots(scores, np.array([0]))
+        assert_allclose((B.T @ scores.information.mean(axis=0) @ B)[0, 1:], 0.0, atol=1e-6 * origin**2 + 1e-9)
+        # The responses that an effect of one unit changes are the same.
+        factors.append(np.vstack(X) @ B)
+    assert_allclose(factors[0], factors[1], atol=1e-6)
+    assert pivots(scores, None) is None
