@@ -2,8 +2,9 @@
 
     python docs/build.py [--out DIR] [--no-execute]
 
-Needs ``pip install -e ".[site]"``. A warning of Sphinx is an error: a link that leads nowhere, a name that does not
-exist. Nothing is loaded from elsewhere, neither while building nor by the pages.
+Needs ``pip install -e ".[site]"``. Vignettes are run, unless the tests have run them and kept what they show (see
+executed.py). A warning of Sphinx is an error, and so is a link within the site that leads nowhere. Nothing is loaded
+from elsewhere, neither while building nor by the pages.
 """
 
 from __future__ import annotations
@@ -12,9 +13,15 @@ import argparse
 import re
 import shutil
 import sys
+from collections.abc import Callable
+from html import unescape
 from importlib.metadata import files
 from pathlib import Path
 from types import ModuleType
+from urllib.parse import unquote, urlsplit
+
+import executed
+import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -74,26 +81,60 @@ def reference() -> str:
     return "\n".join(lines)
 
 
-def lay_out(source: Path) -> None:
+def lay_out(source: Path, notebooks: dict[str, nbformat.NotebookNode]) -> None:
     """Put documents, vignettes and the reference into one folder."""
-    shutil.copytree(DOCS, source, ignore=shutil.ignore_patterns("*.py", "_build"))
+    shutil.copytree(DOCS, source, ignore=shutil.ignore_patterns("*.py", "_build", "__pycache__"))
     shutil.copy(DOCS / "conf.py", source)
-    shutil.copytree(ROOT / "vignettes", source / "vignettes")
+    _lay_out_vignettes(source / "vignettes", notebooks)
     for path in source.glob("*.md"):
         # Links that are right in the repository.
         text = path.read_text(encoding="utf-8").replace("(../CONTRIBUTING.md", "(contributing.md")
-        path.write_text(text.replace("(../vignettes/", "(vignettes/"), encoding="utf-8")
+        path.write_text(re.sub(r"\(\.\./vignettes/([\w-]+)\.md", _to(notebooks, "vignettes/"), text), encoding="utf-8")
     for name in ("CHANGELOG", "CONTRIBUTING"):
         text = _without_links((ROOT / f"{name}.md").read_text(encoding="utf-8"))
         (source / f"{name.lower()}.md").write_text(text, encoding="utf-8")
     (source / "reference.md").write_text(reference(), encoding="utf-8")
-    others = sorted(path.stem for path in (source / "vignettes").glob("*.md") if path.stem != "first-fit")
-    listed = "\n".join(f"vignettes/{name}" for name in others)
-    learn = source / "learn.md"
-    learn.write_text(learn.read_text(encoding="utf-8").replace("VIGNETTES", listed), encoding="utf-8")
     static = source / "_static"
     static.mkdir(exist_ok=True)
     shutil.copy(_mathjax(), static)
+
+
+def _lay_out_vignettes(folder: Path, notebooks: dict[str, nbformat.NotebookNode]) -> None:
+    """Put vignettes into a folder, as notebooks with their output where there are any."""
+    shutil.copytree(ROOT / "vignettes", folder, ignore=shutil.ignore_patterns("*.ipynb"))
+    for path in folder.glob("*.md"):
+        text = path.read_text(encoding="utf-8").replace("(../docs/", "(../")
+        path.write_text(text, encoding="utf-8")
+    for name, notebook in notebooks.items():
+        (folder / f"{name}.md").unlink()
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":
+                text = cell.source.replace("(../docs/", "(../")
+                cell.source = re.sub(r"\(([\w-]+)\.md", _to(notebooks, ""), text)
+        nbformat.write(notebook, folder / f"{name}.ipynb")
+
+
+def _to(notebooks: dict[str, nbformat.NotebookNode], folder: str) -> Callable[[re.Match[str]], str]:
+    """Return what a link to a vignette becomes: its file is a notebook where it has output."""
+    return lambda found: f"({folder}{found[1]}.{'ipynb' if found[1] in notebooks else 'md'}"
+
+
+def broken_links(html: Path) -> list[str]:
+    """Return links and anchors within a built site that lead nowhere, each with the page that has it."""
+    found, anchors = [], {}
+    pages = {path: path.read_text(encoding="utf-8") for path in html.rglob("*.html") if "_static" not in path.parts}
+    for path, text in pages.items():
+        anchors[path] = set(re.findall(r'\bid="([^"]+)"', text))
+    for path, text in pages.items():
+        for link in re.findall(r'<(?:a|img|link|script)\b[^>]*?\b(?:href|src)="([^"]+)"', text):
+            parts = urlsplit(unescape(link))
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            lost = parts.fragment and target in pages and unquote(parts.fragment) not in anchors[target]
+            if not target.exists() or lost:
+                found.append(f"{path.relative_to(html)}: {link}")
+    return found
 
 
 def _without_links(text: str) -> str:
@@ -120,12 +161,15 @@ def main(arguments: list[str] | None = None) -> int:
     source = work / "source"
     shutil.rmtree(source, ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
-    lay_out(source)
-    execute = ["-D", "nb_execution_mode=off"] if options.no_execute else []
-    status = sphinx(["-b", "html", "-W", "--keep-going", "-q", "-j", "auto", *execute, str(source), str(work / "html")])
-    if status == 0:
-        print(work / "html" / "index.html")
-    return int(status)
+    lay_out(source, {} if options.no_execute else executed.notebooks())
+    html = work / "html"
+    status = int(sphinx(["-b", "html", "-W", "--keep-going", "-q", "-j", "auto", str(source), str(html)]))
+    broken = broken_links(html)
+    if broken:
+        print("links that lead nowhere:", *broken, sep="\n  ", file=sys.stderr)
+    elif status == 0:
+        print(html / "index.html")
+    return status or bool(broken)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,8 @@ templates_path = ["_templates"]
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
-nb_execution_mode = "force"
-nb_execution_timeout = 300
-nb_execution_raise_on_error = True
+# Vignettes come with their output; see executed.py.
+nb_execution_mode = "off"
 nb_merge_streams = True
 
 # Page builders and readers have no network: the file is copied from a package (see build.py), never from a CDN.

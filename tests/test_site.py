@@ -46,7 +46,7 @@ def test_pages_are_reached_from_the_first(build, tmp_path, monkeypatch):
     """Sphinx fails on a page in no table of contents; here the same without building the site."""
     monkeypatch.setattr(build, "_mathjax", lambda: DOCS / "conf.py")
     source = tmp_path / "source"
-    build.lay_out(source)
+    build.lay_out(source, {})
     pages = {path.relative_to(source).with_suffix("").as_posix() for path in source.rglob("*.md")}
     listed = set()
     for page in pages:
@@ -55,6 +55,34 @@ def test_pages_are_reached_from_the_first(build, tmp_path, monkeypatch):
             listed |= {line for line in block.splitlines() if line and not line.startswith(":")}
     assert pages - listed == {"index"}
     assert listed <= pages
+
+
+def test_links_that_lead_nowhere_are_found(build, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "_static" / "theme.html").write_text('<a href="{{ anything }}">')
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top"></h1><a class="x" href="sub/b.html#part%201">good</a><a href="#top">good</a>'
+        '<a href="https://example.org/none">elsewhere</a><a href="mailto:a@b.c">post</a>'
+        '<a href="gone.html">bad</a><img src="lost.png"><a href="sub/b.html#not&amp;there">bad</a>'
+    )
+    (tmp_path / "sub" / "b.html").write_text('<p id="part 1"></p><a href="../a.html#top">good</a><a href="#no">bad</a>')
+    assert sorted(build.broken_links(tmp_path)) == [
+        "a.html: gone.html",
+        "a.html: lost.png",
+        "a.html: sub/b.html#not&amp;there",
+        "sub/b.html: #no",
+    ]
+
+
+def test_links_to_vignettes_follow_their_notebooks(build, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "_mathjax", lambda: DOCS / "conf.py")
+    text = "[a](your-own-data.md), [b](images.md) and [c](../docs/theory.md)"
+    cells = [build.nbformat.v4.new_markdown_cell(text)]
+    build.lay_out(tmp_path / "s", {"your-own-data": build.nbformat.v4.new_notebook(cells=cells)})
+    laid = build.nbformat.read(tmp_path / "s" / "vignettes" / "your-own-data.ipynb", as_version=4)
+    assert laid.cells[0].source == "[a](your-own-data.ipynb), [b](images.md) and [c](../theory.md)"
+    assert not (tmp_path / "s" / "vignettes" / "your-own-data.md").exists()
 
 
 # One school has two pupils.
