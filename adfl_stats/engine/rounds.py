@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
+from adfl_stats._progress import progress_bar
 from adfl_stats._types import Array
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.numerical_error import NumericalError, StandardErrors, numerical_error, standard_errors_at
@@ -405,8 +406,4 @@ def _no_step(problem: Problem, label: str) -> ValueError:
 def _bar(plan: Plan, label: str) -> Any:
     if not plan.progress:
         return None
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        raise ImportError("progress=True needs tqdm; install it with: pip install 'adfl-stats[study]'") from None
-    return tqdm(total=plan.rounds, desc=label or "rounds", unit="round", leave=False)
+    return progress_bar(plan.rounds, label or "rounds", "round")

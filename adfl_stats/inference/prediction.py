@@ -135,6 +135,12 @@ class Prediction:
     df: Array
     fit: FitRecord
 
+    def __repr__(self) -> str:
+        return repr(self.summary_frame())
+
+    def _repr_html_(self) -> str:
+        return str(self.summary_frame().to_html())
+
     @classmethod
     def at(
         cls,

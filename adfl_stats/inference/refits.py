@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from adfl_stats._progress import progress_bar
 from adfl_stats._threads import default_threads, one_blas_thread
 from adfl_stats._types import Array, Ints
 from adfl_stats.data.batches import one_pass
@@ -94,7 +95,7 @@ class Refitter:
 
     def each(self, draws: Sequence[Ints], *, progress: bool = False, label: str = "fits") -> Iterator[Refit]:
         """Yield the fits on draws of the clients, in their order."""
-        bar = _bar(len(draws), label) if progress else None
+        bar = progress_bar(len(draws), label, "fit") if progress else None
         try:
             for low in range(0, len(draws), TOGETHER):
                 with one_blas_thread():
@@ -182,11 +183,3 @@ def model_of(res: Results, what: str) -> tuple[Any, Recipe]:
             "loaded, told to remove_data, or all of their inference was computed). Fit again with keep_data=True"
         )
     return model, recipe
-
-
-def _bar(total: int, label: str) -> Any:
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        raise ImportError("progress=True needs tqdm; install it with: pip install 'adfl-stats[study]'") from None
-    return tqdm(total=total, desc=label, unit="fit", leave=False)

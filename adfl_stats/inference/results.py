@@ -18,6 +18,7 @@ from adfl_stats.inference.oracle import OracleComparison, compare_with_oracle
 from adfl_stats.inference.reanalysis import Reanalysis
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.inference.screening import screen_fit
+from adfl_stats.inference.statsmodels_twin import twin
 from adfl_stats.losses.families import Family
 
 if TYPE_CHECKING:
@@ -125,6 +126,34 @@ class Results(FittedRows, Reanalysis):
         """
         record = replace(self.record, chosen_cov_type=Inference.of(self.record, cov_type).cov_type)
         return Results(record, self.data, self._model)
+
+    def to_statsmodels(self, frame: pd.DataFrame) -> Any:
+        """Return the estimate and its covariance as results of statsmodels' GLM, for tools that take those.
+
+        Such tools are marginaleffects and stargazer. A client can so average marginal effects over its own rows.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Rows with the formula's columns and the response: a client's own, or all where they may be pooled. They
+            change neither the coefficients nor their covariance.
+
+        Returns
+        -------
+        statsmodels GLMResultsWrapper
+            With `params`, `cov_params()`, `bse` and the number of rows of this fit. Tests have t with the smallest of
+            `degrees_of_freedom()` where these are finite. Likelihood and residuals are of the rows given.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> schools = ad.datasets.exam()
+        >>> res = schools.model().fit(ad.DFL())
+        >>> own = schools.frame[schools.frame["school"] == 1]
+        >>> bool((res.to_statsmodels(own).bse - res.bse).abs().max() < 1e-12)
+        True
+        """
+        return twin(self, frame)
 
     @property
     def scale(self) -> float:

