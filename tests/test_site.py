@@ -5,7 +5,9 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import statsmodels.api as sm
 
 import adfl_stats as ad
 
@@ -89,3 +91,32 @@ def test_the_first_page_shows_code_that_runs(capsys):
     text = (DOCS / "index.md").read_text(encoding="utf-8")
     exec(re.search(r"```python\n(.*?)```", text, re.S)[1], {})
     assert "standLRT" in capsys.readouterr().out
+
+
+def test_names_that_statsmodels_and_we_share_exist():
+    """Of the table for users of statsmodels: where the right side says "the same", both have the name."""
+    y, X = np.arange(4.0), np.ones((4, 1))
+    peers = [sm.GLM(y, X), sm.GLM(y, X).fit(), sm.OLS(y, X).fit()]
+    rows = [line.split("|")[1:3] for line in (DOCS / "migration.md").read_text(encoding="utf-8").splitlines()]
+    names = []
+    for theirs, ours in (row for row in rows if len(row) == 2):
+        if ours.strip().startswith("the same"):
+            names += re.findall(r"`([a-z_]+)(?:\([^`]*\))?`", theirs)
+    assert len(names) > 15
+    for name in names:
+        if name != "summary_col":
+            assert hasattr(ad.Results, name) or hasattr(ad.DecentralizedGLM, name), name
+            assert any(name in dir(peer) for peer in peers), name
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+def test_tables_are_made_as_the_page_says(capsys):
+    text = (DOCS / "tables.md").read_text(encoding="utf-8")
+    first, second, tools = re.findall(r"```python\n(.*?)```", text, re.S)
+    space = {}
+    exec(first + second + tools.partition("from stargazer")[0], space)
+    shown = capsys.readouterr().out
+    assert "decentralised" in shown
+    assert f"{space['pooled'].params['standLRT']:.4f}" in shown
+    assert list(space["res"].tidy().columns) == re.search(r"# (term.*)", first)[1].split(", ")
+    assert (space["as_glm"].bse - space["res"].bse).abs().max() < 1e-12
