@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 
-def progress_bar(total: int, description: str, unit: str, extra: str = "study", **options: Any) -> Any:
+def progress_bar(total: int | None, description: str, unit: str, extra: str = "study", **options: Any) -> Any:
     """Return a bar of tqdm that goes when it is done; raise ImportError that names the extra where tqdm is missing."""
     try:
         with warnings.catch_warnings():
