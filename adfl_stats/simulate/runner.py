@@ -35,8 +35,8 @@ def run_settings(
     """Add the rows of every setting and replicate that `done` lacks to it, and to the folder, as each ends."""
     tasks = [(setting, k) for setting in settings for k in range(replicates)]
     left = [(setting, k) for setting, k in tasks if (setting.key, k) not in done]
-    done = len(tasks) - len(left)
-    bar = progress_bar(len(tasks), "data sets", "set", initial=done, mininterval=0.0) if progress else None
+    already = len(tasks) - len(left)
+    bar = progress_bar(len(tasks), "data sets", "set", initial=already, mininterval=0.0) if progress else None
     try:
         with warnings.catch_warnings():
             # Of joblib, when Ctrl-C ends the study: that it was ended.
