@@ -40,6 +40,7 @@ GROUPS = {
     "Data, network, model": [
         "ClientData", "Network", "DecentralizedGLM", "DecentralizedModel", "Losses", "family", "Huber", "Ridge",
         "mallows",
+        "MPI",
     ],
     "Methods": [
         "ADFL", "DFL", "Oracle", "Local", "Bridge", "ClippedGossip", "GeometricMedian", "IOS", "NNA", "UBAR", "SLBRN",
