@@ -9,7 +9,7 @@ from adfl_stats import _kernels
 from adfl_stats.engine import reference
 
 sys.path.append(str(Path(__file__).parents[1] / "engine"))
-from test_kernels import EXTRAS, FAMILIES, LANES, RULES, STEADY, STEEP, gram, make
+from kernel_cases import EXTRAS, FAMILIES, LANES, RULES, STEADY, STEEP, gram, make
 
 FAMILY_NAMES, RULE_NAMES = sorted(FAMILIES), sorted(RULES)
 

@@ -1,4 +1,4 @@
-"""Rates and advice against dense eigenvalues, stacked linear systems and what runs do."""
+"""Rates: the exact factor against spectral radii and runs, the paper's bound, words and errors."""
 
 import time
 from dataclasses import replace
@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-import statsmodels.api as sm
+from dense_iteration import FAMILIES, NETWORKS, OMEGA, STEP, Dense, M, model_of, simulated
 from numpy.testing import assert_allclose
-from scipy import linalg, special
+from scipy import linalg
 
 import adfl_stats as ad
 from adfl_stats.engine.equations import weighted_solution
@@ -18,62 +18,6 @@ from adfl_stats.theory.contraction import spectral_radius
 from adfl_stats.theory.linearised import Linearised
 from adfl_stats.theory.outlook import BIAS_SHARE
 from adfl_stats.theory.trace_rate import observed_factor
-
-M, P = 12, 3
-SIZES = [30, 55, 24, 80, 41, 33, 60, 28, 37, 52, 45, 26]
-OMEGA = np.linspace(0.2, 1.0, M)
-NETWORKS = {
-    "circle": ad.networks.directed_circle(M, 3),
-    "erdos-renyi": ad.networks.erdos_renyi(M, 0.4, seed=5),
-    "hub (periodic)": ad.networks.central_client(M),
-    "fixed degree": ad.networks.fixed_degree(M, 4, seed=2),
-}
-FAMILIES = ("gaussian", "binomial", "poisson")
-CURVATURE = {
-    "gaussian": np.ones_like,
-    "binomial": lambda eta: special.expit(eta) * special.expit(-eta),
-    "poisson": np.exp,
-}
-SM = {"gaussian": sm.families.Gaussian(), "binomial": sm.families.Binomial(), "poisson": sm.families.Poisson()}
-STEP = 0.2
-
-
-def simulated(family="gaussian", sizes=SIZES, p=P, seed=0, **settings):
-    return ad.simulate.glm_design(family, M=len(sizes), n=list(sizes), p=p, seed=seed, **settings)
-
-
-def model_of(sim, network, **settings):
-    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    return ad.DecentralizedGLM(data, network, sim.family, **settings)
-
-
-class Dense:
-    """The linearised iteration in dense NumPy, with statsmodels' solution of the weighted equation."""
-
-    def __init__(self, sim, network, step, omega=None, balance=False, metric=None):
-        sizes = sim.sizes / sim.sizes.mean()
-        pi = network.influence.to_numpy() * len(sizes)
-        factors = (np.ones(len(sizes)) if omega is None else omega) * sizes
-        self.factors = factors / pi if balance else factors
-        weights = (self.factors * pi / sim.sizes)[sim.client]
-        self.solution = sm.GLM(sim.y, sim.X, SM[sim.family], var_weights=weights).fit(tol=1e-14).params
-        eta = sim.X @ self.solution
-        curvature = CURVATURE[sim.family](eta)
-        residual = SM[sim.family].link.inverse(eta) - sim.y
-        rows = [sim.client == m for m in range(len(sizes))]
-        Q = np.eye(sim.X.shape[1]) if metric is None else metric
-        self.H = [Q @ (sim.X[k].T * curvature[k]) @ sim.X[k] / k.sum() for k in rows]
-        self.g = np.concatenate([Q @ sim.X[k].T @ residual[k] / k.sum() for k in rows])
-        steps = np.repeat(step * self.factors, len(Q))
-        inside = np.eye(len(steps)) - steps[:, None] * linalg.block_diag(*self.H)
-        self.A = inside @ np.kron(network.W.toarray(), np.eye(len(Q)))
-        self.limit = (
-            np.linalg.solve(np.eye(len(steps)) - self.A, -steps * self.g).reshape(len(sizes), -1) + self.solution
-        )
-
-    @property
-    def radius(self):
-        return np.abs(np.linalg.eigvals(self.A)).max()
 
 
 def iteration_of(model, step, omega=None, balance=False, metric=None):
@@ -300,171 +244,6 @@ def test_rounds_follow_from_the_factor():
     assert rates.exact**needed <= 1e-3 < rates.exact ** (needed - 1)
     assert rates.rounds(1e-3, "bound") > needed
     assert rates.to_frame().loc["exact", "rounds"] == needed
-
-
-# ------------------------------------------------------------------ the floor
-
-
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize(("omega", "balance"), [(None, False), (OMEGA, False), (OMEGA, True)])
-def test_predicted_floor_is_the_stacked_linear_solve(network, omega, balance):
-    sim, net = simulated(), NETWORKS[network]
-    model = model_of(sim, net)
-    rates = model.rates(model.fit(ad.DFL(weights=omega, balance=balance), step=STEP, rounds=800))
-    dense = Dense(sim, net, STEP, omega, balance)
-    plain = Dense(sim, NETWORKS["circle"], STEP, omega).solution
-    centre = dense.limit.mean(axis=0)
-    expected = {
-        "imbalance": np.linalg.norm(dense.solution - plain),
-        "bias": np.linalg.norm(centre - dense.solution),
-        "consensus": np.linalg.norm(dense.limit - centre) / np.sqrt(M),
-        "total": np.linalg.norm(dense.limit - plain) / np.sqrt(M),
-    }
-    for name, value in expected.items():
-        assert_allclose(rates.floor.loc[name, ["predicted", "observed"]].to_numpy(float), value, rtol=1e-7, atol=1e-9)
-
-
-@pytest.mark.parametrize("family", ["binomial", "poisson"])
-def test_predicted_floor_is_close_for_other_families(family):
-    model = model_of(simulated(family), NETWORKS["circle"])
-    floor = model.rates(model.fit(ad.DFL(), step=STEP, rounds=600)).floor
-    for rows, tolerance in ((["consensus", "total"], 0.02), (["bias"], 0.25)):
-        assert_allclose(floor.loc[rows, "predicted"], floor.loc[rows, "observed"], rtol=tolerance)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_floor_is_proportional_to_the_step(family):
-    model = model_of(simulated(family), NETWORKS["circle"])
-    steps = np.array([0.005, 0.01, 0.02, 0.04])
-    for name in ("bias", "consensus", "total"):
-        floors = [model.rates(model.fit(ad.DFL(), step=s, rounds=2)).floor.loc[name, "predicted"] for s in steps]
-        assert abs(np.polyfit(np.log(steps), np.log(floors), 1)[0] - 1.0) < 0.05
-
-
-def test_floor_grows_with_the_imbalance_of_the_network():
-    sim = simulated()
-    circle = NETWORKS["circle"].W.toarray()
-    star = np.zeros((M, M))
-    star[:, 0] = 1.0
-    found = []
-    for share in (0.0, 0.1, 0.3, 0.6):
-        net = ad.Network.from_weights((1 - share) * circle + share * star)
-        model = model_of(sim, net)
-        rates = model.rates(model.fit(ad.DFL(), step=0.01, rounds=2))
-        found.append((net.se, *rates.floor.loc[["imbalance", "total"], "predicted"]))
-    se, imbalance, total = np.array(found).T
-    assert (np.diff(se) > 0).all()
-    assert imbalance[0] < 1e-12
-    assert (np.diff(imbalance) > 0).all()
-    assert (np.diff(total) > 0).all()
-
-
-def test_floor_is_proportional_to_the_imbalance():
-    """Clients hear a hub with some weight: SE(W) is proportional to it, and so is what runs end with (slope 1)."""
-    sim = simulated(sizes=[60] * M)
-    circle, star = NETWORKS["circle"].W.toarray(), np.zeros((M, M))
-    star[:, 0] = 1.0
-    pooled = np.linalg.lstsq(sim.X, sim.y)[0]
-    found = []
-    for share in (0.01, 0.02, 0.04, 0.08):
-        net = ad.Network.from_weights((1 - share) * circle + share * star)
-        res = model_of(sim, net).fit(ad.DFL(init=pooled), step=1e-3, rounds=8000)
-        found.append((net.se, np.linalg.norm(res.params - pooled)))
-    se, floor = np.array(found).T
-    assert abs(np.polyfit(np.log(se), np.log(floor), 1)[0] - 1.0) < 0.15
-
-
-# ------------------------------------------------------------------ advice
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("network", ["circle", "erdos-renyi"])
-def test_advice_keeps_its_word(family, network):
-    model = model_of(simulated(family), NETWORKS[network])
-    tolerance = 0.1
-    advice = model.advise(tolerance)
-
-    def error(step, rounds):
-        return model.fit(ad.DFL(), step=step, rounds=int(rounds)).numerical_error["total"]
-
-    assert error(advice.step, 2 * advice.rounds) <= BIAS_SHARE * tolerance * 1.03
-    assert_allclose(error(advice.step, 2 * advice.rounds), advice.bias, rtol=0.03)
-    assert error(4 * advice.step, advice.rounds) > tolerance
-    # The rounds are needed, and within a factor of two they are enough.
-    assert error(advice.step, advice.rounds / 2) > tolerance
-    assert error(advice.step, advice.rounds) <= tolerance * (1.05 if family == "gaussian" else 3)
-
-
-def test_repairs_are_what_the_repaired_network_gets():
-    sim, net = simulated(covariates="heterogeneous"), NETWORKS["erdos-renyi"]
-    advice = model_of(sim, net).advise()
-    (table,) = advice.tables.values()
-    expected = {
-        "net.metropolis()": (net.metropolis(), ad.DFL(), 1),
-        "net.lazy(0.5)": (net.lazy(0.5), ad.DFL(), 1),
-        "net.gossip(2)": (net.gossip(2), ad.DFL(), 2),
-        "ad.DFL(balance=True)": (net, ad.DFL(balance=True), 1),
-    }
-    for name, (repaired, method, exchanges) in expected.items():
-        other = model_of(sim, repaired).advise(method=method)
-        assert_allclose(table.loc[name, ["step", "rounds"]].to_numpy(float), [other.step, other.rounds])
-        assert table.loc[name, "exchanges"] == exchanges * other.rounds
-        assert table.loc[name, "saved"] == advice.rounds - exchanges * other.rounds
-    assert table.loc["as it is", "imbalance"] > 0.05
-    assert_allclose(table.loc[["net.metropolis()", "ad.DFL(balance=True)"], "imbalance"], 0.0, atol=1e-9)
-    assert advice["imbalance"].status == "fails"
-    text = str(advice).replace("\n  ", " ")
-    cures = table.index[table["imbalance"] <= 0.05]
-    assert {"ad.DFL(balance=True)", "net.metropolis()"} <= set(cures)
-    assert f"{' or '.join(cures)} would remove that" in text
-    best = table.loc[cures, "exchanges"].idxmin()
-    assert f"Of the changes that remove the imbalance, {best} needs the fewest exchanges" in text
-    balanced = model_of(sim, net).fit(ad.DFL(balance=True), solver="rounds")
-    assert 0.5 < table.loc["fit(ad.DFL(balance=True)) in rounds", "rounds"] / balanced.rounds < 2.0
-
-
-def test_repairs_that_edges_do_not_allow_say_why():
-    advice = model_of(simulated(), NETWORKS["hub (periodic)"]).advise()
-    (table,) = advice.tables.values()
-    assert table.loc["net.balanced()", "note"] == "not possible: 2 clients listen to 1 only"
-    assert table.loc["net.gossip(2)", "note"] == "not possible: it leaves 2 closed groups"
-    assert table.loc["net.gossip(2)", ["step", "rounds", "exchanges"]].isna().all()
-
-
-def test_cutting_the_step_is_foreseen():
-    model = model_of(simulated(sizes=[50] * 40, p=5), ad.networks.directed_circle(40, 5))
-    (table,) = model.advise().tables.values()
-    foreseen, needed = table.loc["fit(method) in rounds", "rounds"], model.fit(ad.DFL(), solver="rounds").rounds
-    assert 0.5 < foreseen / needed < 2.0
-
-
-def test_advice_follows_the_method():
-    sim = simulated(abnormal=0.25, corruption="BF", sizes=[60] * M)
-    model = model_of(sim, NETWORKS["circle"])
-    clean = 1.0 - sim.abnormal
-    # Clients that pull elsewhere ask for small steps as long as they count.
-    assert model.advise(method=ad.DFL(weights=clean)).step > 1.5 * model.advise().step
-    adaptive = model.advise(method=ad.ADFL())
-    assert_allclose(adaptive.step, model.advise().step)
-    assert "known after its fit only" in str(adaptive)
-
-
-def test_a_network_in_pieces_gets_no_step():
-    half = np.full((6, 6), 1.0 / 6)
-    with pytest.warns(ad.NetworkWarning, match="falls into 2 groups"):
-        model = model_of(simulated(), ad.Network.from_weights(linalg.block_diag(half, half)))
-    rates = model.rates(model.fit(ad.DFL(), step=STEP, rounds=50))
-    assert np.isnan(rates.exact)
-    assert np.isnan(rates.rounds(1e-3))
-    assert "2 closed groups, which never agree" in rates.trouble
-    pytest.importorskip("matplotlib").use("Agg")
-    # Distances, the factor fitted to the trace and the bound; there is no exact factor to draw.
-    labels = [line.get_label() for line in ad.plots.rates(rates).lines]
-    assert not any("exact" in label for label in labels)
-    advice = model.advise()
-    assert np.isnan(advice.step)
-    assert advice["closed groups"].status == "fails"
-    assert "no step makes them agree" in str(advice)
 
 
 # ------------------------------------------------------------------ size, shape, words
