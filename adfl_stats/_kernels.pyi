@@ -40,6 +40,7 @@ class RowLoss(Loss):
         row_weights: NDArray[np.float64] | None = None,
         metric: NDArray[np.float64] | None = None,
         ridge: NDArray[np.float64] | None = None,
+        row_bounds: NDArray[np.float64] | None = None,
     ) -> None: ...
 
 class GramLoss(Loss):

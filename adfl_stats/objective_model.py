@@ -122,7 +122,10 @@ class DecentralizedModel:
         with one_blas_thread():
             outcome = checked_outcome(method, problem, method.estimate(problem, plan))
             parts: dict[str, Any] = run_parts(problem, method, outcome, plan, [])
-            parts |= at_params(problem, problem.mean(outcome.theta), outcome.steps.total_weights)
+            if (spent := getattr(problem.objective, "spent", None)) is not None:
+                parts["details"] |= spent()
+            params, last = problem.mean(outcome.theta), outcome.runs[-1]
+            parts |= at_params(problem, params, outcome.steps, last, weighted=parts["weighted"])
             parts["history"] = _history(outcome.runs)
         return ObjectiveResults(ObjectiveRecord(**parts))
 

@@ -32,7 +32,7 @@ NAMESPACES = {
     "simulate": "Designs with a known truth, and corruptions",
     "study": "Studies of the paper's designs",
     "attacks": "Clients that lie to their neighbours",
-    "losses": "Losses in JAX and PyTorch",
+    "losses": "Losses in JAX and PyTorch, and private ones",
     "plots": "Plots",
     "theory": "What reports are made of",
 }

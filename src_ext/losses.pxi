@@ -30,16 +30,35 @@ cdef Layout layout_of(Loss loss, Py_ssize_t runs) noexcept nogil:
     return shape
 
 
+cdef void bounded(double *residuals, Layout shape, double bound) noexcept nogil:
+    """Shorten the residuals of a row, in each run those of its outputs, to the length `bound` where they are longer."""
+    cdef Py_ssize_t r, j
+    cdef double square
+    for r in range(shape.runs):
+        if shape.outputs == 1:
+            # An infinite residual has a sign.
+            if fabs(residuals[r]) > bound:
+                residuals[r] = bound if residuals[r] > 0.0 else -bound
+            continue
+        square = 0.0
+        for j in range(shape.outputs):
+            square += residuals[r * shape.outputs + j] * residuals[r * shape.outputs + j]
+        if square > bound * bound:
+            for j in range(shape.outputs):
+                residuals[r * shape.outputs + j] *= bound / sqrt(square)
+
+
 cdef class RowLoss(Loss):
     """Losses that need the rows: one pass over blocks of X, linear predictor, residual, X'residual.
 
     Client m holds rows ``offsets[m]:offsets[m + 1]``; its gradient is divided by ``totals[m]``.
     `linear_offset` (added to the linear predictor), `row_weights`, `ridge` (P numbers whose products with theta
-    are added to every gradient) and `metric` (a p x p matrix applied to every gradient) may be None.
+    are added to every gradient), `metric` (a p x p matrix applied to every gradient) and `row_bounds` (the greatest
+    length of a row's residuals, before its weight) may be None.
     """
 
     cdef const double[:, ::1] X
-    cdef const double[::1] y, totals, linear_offset, row_weights, ridge
+    cdef const double[::1] y, totals, linear_offset, row_weights, ridge, row_bounds
     cdef const double[:, ::1] metric
     cdef const int64_t[::1] offsets
     cdef int family
@@ -50,7 +69,7 @@ cdef class RowLoss(Loss):
                   const int64_t[::1] offsets not None, const double[::1] totals not None, int family,
                   double par=0.0, Py_ssize_t outputs=1, const double[::1] linear_offset=None,
                   const double[::1] row_weights=None, const double[:, ::1] metric=None,
-                  const double[::1] ridge=None):
+                  const double[::1] ridge=None, const double[::1] row_bounds=None):
         cdef Py_ssize_t n = X.shape[0], p = X.shape[1]
         if p < 1 or not 1 <= outputs < 2**31:
             raise ValueError(
@@ -72,7 +91,10 @@ cdef class RowLoss(Loss):
             same("ridge", 0, ridge.shape[0], p * outputs, "one for each parameter")
         self.X, self.y, self.offsets, self.totals = X, y, offsets, totals
         self.family, self.par, self.outputs = family, par, outputs
+        if row_bounds is not None:
+            same("row_bounds", 0, row_bounds.shape[0], n, "one for each row of X")
         self.linear_offset, self.row_weights, self.metric, self.ridge = linear_offset, row_weights, metric, ridge
+        self.row_bounds = row_bounds
         self.n_clients, self.n_columns = offsets.shape[0] - 1, X.shape[1]
         self.block = max(8, min(256, BLOCK_BYTES // (8 * X.shape[1]) // 8 * 8))
         self.flops = 2.0 * X.shape[0] * X.shape[1] * outputs
@@ -98,6 +120,9 @@ cdef class RowLoss(Loss):
                     for c in range(cols):
                         E[i * cols + c] += self.linear_offset[low + i]
             ops.residuals(self.family, self.par, &self.y[low], rows, E, cols, self.outputs)
+            if self.row_bounds is not None:
+                for i in range(rows):
+                    bounded(E + i * cols, shape, self.row_bounds[low + i])
             if self.row_weights is not None:
                 for i in range(rows):
                     for c in range(cols):

@@ -124,10 +124,12 @@ class RowLoss:
         row_weights: Array | None = None,
         metric: Array | None = None,
         ridge: Array | None = None,
+        row_bounds: Array | None = None,
     ) -> None:
         self.X, self.y, self.offsets, self.totals = X, y, offsets, totals
         self.family, self.outputs = Family.of_code(family, par, outputs), outputs
         self.linear_offset, self.row_weights, self.metric, self.ridge = linear_offset, row_weights, metric, ridge
+        self.row_bounds = row_bounds
         self.n_clients, self.n_columns = len(offsets) - 1, X.shape[1]
 
     def gradient_at(self, m: int, theta: Array) -> Array:
@@ -143,6 +145,8 @@ class RowLoss:
                 residual = self.family.residual(eta[:, 0], y)[:, None]
             else:
                 residual = self.family.residual(eta, y)
+            if self.row_bounds is not None:
+                residual = bounded(residual, self.row_bounds[rows])
             if self.row_weights is not None:
                 residual = residual * self.row_weights[rows, None]
             gradient = residual.T @ X / self.totals[m]
@@ -150,6 +154,14 @@ class RowLoss:
                 gradient += (self.ridge * parameters).reshape(gradient.shape)
             out[r] = (gradient if self.metric is None else gradient @ self.metric.T).ravel()
         return out
+
+
+def bounded(residuals: Array, bounds: Array) -> Array:
+    """Return residuals (rows, outputs), shortened to the length of their bounds (rows,) where they are longer."""
+    if residuals.shape[1] == 1:
+        return np.clip(residuals, -bounds[:, None], bounds[:, None])
+    length = np.linalg.norm(residuals, axis=1)
+    return np.where(length > bounds, bounds / np.where(length > 0.0, length, 1.0), 1.0)[:, None] * residuals
 
 
 class GramLoss:

@@ -13,9 +13,11 @@ from adfl_stats._algebra import inverse
 from adfl_stats._arguments import in_interval, one_of
 from adfl_stats._properties import once
 from adfl_stats._types import Array
-from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.problem import ClientSteps, Problem
+from adfl_stats.engine.rounds import Run
 from adfl_stats.inference.clustered import carry_weight
 from adfl_stats.inference.estimates import Estimates
+from adfl_stats.inference.privacy_noise import noise_covariance
 from adfl_stats.inference.record import RunRecord
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ class ObjectiveRecord(RunRecord):
         The clients' gradients at the estimate.
     hessian : ndarray (P, P), or (0, 0)
         M^-1 sum_m v_m H_m there; empty where the objective gives gradients only.
+    noise : ndarray (P, P), or (0, 0)
+        The covariance that noise of private gradients adds; empty without such noise.
     history : dict of ndarray (lines, M)
         What the objective followed during the rounds, for each line of the trace.
     """
@@ -43,13 +47,14 @@ class ObjectiveRecord(RunRecord):
     totals: Array
     gradients: Array
     hessian: Array
+    noise: Array = field(default_factory=lambda: np.zeros((0, 0)))
     history: dict[str, Array] = field(default_factory=dict)
 
 
-def at_params(problem: Problem, params: Array, total_weights: Array) -> dict[str, Array]:
-    """Return what an `ObjectiveRecord` has of the objective at the estimate (P,)."""
+def at_params(problem: Problem, params: Array, steps: ClientSteps, run: Run, *, weighted: bool) -> dict[str, Array]:
+    """Return what an `ObjectiveRecord` has of the objective at the estimate (P,), after the last run."""
     objective, shape = problem.objective, (problem.M, problem.P, problem.P)
-    hessian = np.zeros((0, 0))
+    hessian, noise = np.zeros((0, 0)), np.zeros((0, 0))
     if (curvature := getattr(objective, "curvature", None)) is not None:
         matrices = np.asarray(curvature(params), dtype=np.float64)
         if matrices.shape != shape:
@@ -57,10 +62,14 @@ def at_params(problem: Problem, params: Array, total_weights: Array) -> dict[str
                 f"{type(objective).__name__}.curvature(theta) has shape {matrices.shape}; {shape} is wanted, the "
                 "Hessian of each client's loss at theta (P,)"
             )
-        share = total_weights / problem.n_clients
+        share = steps.total_weights / problem.n_clients
         hessian = problem.transport.total(lambda at: np.tensordot(share[at], matrices[at], 1))
-    gradients = np.asarray(problem.whole_gradients(np.tile(params, (problem.M, 1))))
-    return {"totals": np.asarray(objective.totals, dtype=np.float64), "gradients": gradients, "hessian": hessian}
+        if weighted and (deviations := getattr(objective, "noise_sd", None)) is not None:
+            noise = noise_covariance(problem, steps, run.step, run.rounds, matrices, deviations)
+    exact = getattr(objective, "exact_gradients", None)
+    gradients = problem.whole_gradients(np.tile(params, (problem.M, 1))) if exact is None else exact(params)
+    totals = np.asarray(objective.totals, dtype=np.float64)
+    return {"totals": totals, "gradients": np.asarray(gradients), "hessian": hessian, "noise": noise}
 
 
 class ObjectiveResults(Estimates):
@@ -71,7 +80,8 @@ class ObjectiveResults(Estimates):
         M / (M - 1) H^-1 (M^-2 sum_m v_m^2 g_m g_m') H^-1,
 
     M counting the clients that carry weight (CR1 without the correction for rows, which an objective does not know);
-    tests and intervals use t with M - 1 degrees of freedom. Without a Hessian it is NaN.
+    tests and intervals use t with M - 1 degrees of freedom. Without a Hessian it is NaN. With private gradients
+    (`losses.PrivateGLM`) the covariance that their noise leaves is added.
 
     Parameters
     ----------
@@ -119,6 +129,8 @@ class ObjectiveResults(Estimates):
         fit = self.record
         if not len(fit.hessian):
             return "not available, the objective gives gradients only"
+        if "epsilon" in fit.details and not fit.weighted:
+            return "not available, what the noise of private gradients leaves is known for plain rounds only"
         if not fit.smooth:
             return f"not available, {fit.method} solves no common estimating equation"
         if self._clients < 2:
@@ -253,4 +265,5 @@ class ObjectiveResults(Estimates):
             return np.full((P, P), np.nan)
         contributions = fit.gradients * (fit.total_weights / self._all)[:, None] @ inverse(fit.hessian)
         squares = fit.members.total(lambda at: contributions[at].T @ contributions[at])
-        return np.asarray(self._clients / (self._clients - 1.0) * squares)
+        sampling = self._clients / (self._clients - 1.0) * squares
+        return np.asarray(sampling + fit.noise if len(fit.noise) else sampling)

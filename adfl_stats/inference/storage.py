@@ -52,8 +52,8 @@ _WORDS = ("columns", "classes", "y_name", "n_dropped")
 _AXES = {
     "theta": "MP!", "weights": "M!", "total_weights": "M!", "set_aside": "M", "sizes": "M!", "start.centre": "P",
     "start.spread": "", "start.reach": "", "objective.totals": "M!", "objective.gradients": "MP",
-    "objective.hessian": "nn", "trace.run": "n", "trace.round": "n", "trace.step": "n", "trace.moved": "n",
-    "trace.consensus": "n", "weighted_sums.gradients": "MP", "weighted_sums.hessian": "PP",
+    "objective.hessian": "nn", "objective.noise": "nn", "trace.run": "n", "trace.round": "n", "trace.step": "n",
+    "trace.moved": "n", "trace.consensus": "n", "weighted_sums.gradients": "MP", "weighted_sums.hessian": "PP",
     "weighted_sums.information": "PP", "weighted_sums.meat": "PP", "weighted_sums.model_meat": "PP",
     "weighted_sums.scale": "", "effects.deviations": "MP", "effects.errors": "MP", "effects.effects": "MP",
     "effects.effect_errors": "MP", "clustered.clients": "", "clustered.rows": "", "clustered.cr2": "nP",
@@ -95,7 +95,7 @@ def save(record: RunRecord, path: str | PathLike[str]) -> None:
     if isinstance(record, FitRecord):
         _add_fit(record, arrays, words)
     elif isinstance(record, ObjectiveRecord):
-        arrays |= {f"objective.{name}": getattr(record, name) for name in ("totals", "gradients", "hessian")}
+        arrays |= {f"objective.{name}": getattr(record, name) for name in ("totals", "gradients", "hessian", "noise")}
         arrays |= {f"history.{name}": values for name, values in record.history.items()}
     arrays["json"] = np.frombuffer(json.dumps(words, default=_plain).encode(), dtype=np.uint8)
     path = Path(path)

@@ -410,5 +410,6 @@ def _joined(runs: list[Run]) -> Run:
     whole = Run(runs[-1].theta, runs[-1].step, began=runs[0].began, metric=runs[-1].metric)
     for run in runs:
         whole.trace += [line | {"round": line["round"] + whole.rounds} for line in run.trace]
+        whole.watched += run.watched
         whole.rounds += run.rounds
     return whole

@@ -1,4 +1,4 @@
-"""What a summary says of clipped gradients and of several steps between exchanges."""
+"""What a summary says of clipped gradients, of several steps between exchanges and of privacy."""
 
 from __future__ import annotations
 
@@ -20,5 +20,13 @@ def descent_notes(details: Mapping[str, Any]) -> list[str]:
         notes.append(
             f"Clients did {details['local_steps']} gradient steps between exchanges, which moves the limit where "
             "clients differ; model.local_updates says by how much."
+        )
+    if "epsilon" in details:
+        notes.append(
+            f"Differential privacy: epsilon = {details['epsilon']:.3g} at delta = {details['delta']:.1g} for a row of "
+            f"a client, after {details['releases']} releases of its gradient, rows clipped at {details['row_clip']:.3g}, "
+            f"with noise of {details['noise']:.3g} times the largest effect of a row. Estimates and weights are "
+            "protected; standard errors, which include the noise, and the gradients of clients are computed from the "
+            "rows, and are not."
         )
     return notes
