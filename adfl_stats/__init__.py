@@ -17,6 +17,7 @@ from adfl_stats import datasets, losses, simulate, theory
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.data.leverage import mallows
 from adfl_stats.engine import attacks
+from adfl_stats.engine.gossip import Gossip
 from adfl_stats.engine.mpi import MPI
 from adfl_stats.errors import (
     AdflWarning,
@@ -94,6 +95,7 @@ __all__ = [
     "DivergenceError",
     "Extra",
     "GeometricMedian",
+    "Gossip",
     "GradientTracking",
     "Heterogeneity",
     "Huber",

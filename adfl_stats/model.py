@@ -16,9 +16,11 @@ from adfl_stats._model_warnings import warn_of_error, warn_of_network, warn_of_o
 from adfl_stats._threads import default_threads, one_blas_thread, team_of
 from adfl_stats._types import FamilyLike, FrameLike, Mask
 from adfl_stats.data.batches import of_clients
-from adfl_stats.data.client_data import ClientData, table_data
+from adfl_stats.data.client_data import ClientData, assembled, table_data
 from adfl_stats.data.formula import callers_names
 from adfl_stats.engine.attacks import Attack
+from adfl_stats.engine.gossip import Gossip
+from adfl_stats.engine.ledger import Counted, phase
 from adfl_stats.engine.mpi import MPI
 from adfl_stats.engine.overdispersion import estimated_alpha
 from adfl_stats.engine.overflow import overflowing_clients
@@ -243,7 +245,7 @@ class DecentralizedGLM:
         attack: Attack | None = None,
         keep_data: bool = False,
         cov_type: str | None = None,
-        transport: MPI | None = None,
+        transport: MPI | Gossip | None = None,
     ) -> Results:
         """Estimate the parameters on every client.
 
@@ -293,9 +295,9 @@ class DecentralizedGLM:
         cov_type : str, optional
             The covariance of standard errors, tests and intervals, of `Results.cov_params`; "CR2" where clients differ
             and "sandwich" where they do not if not given.
-        transport : MPI, optional
+        transport : MPI or Gossip, optional
             Spread the clients over the ranks of MPI, see `MPI`; every rank calls `fit` alike, and has the results of
-            all clients, with all of inference computed.
+            all clients, with all of inference computed. Or simulate a network without a centre, see `Gossip`.
 
         Returns
         -------
@@ -314,8 +316,8 @@ class DecentralizedGLM:
         if method is None:
             method = ADFL(balance=isinstance(self.network, Network))
         check_method(method)
-        if transport is not None and not isinstance(transport, MPI):
-            raise TypeError(f"transport is {transport!r}; pass ad.MPI(), or nothing for a fit in this process")
+        if not isinstance(transport, MPI | Gossip | None):
+            raise TypeError(f"transport is {transport!r}; pass ad.MPI(), ad.Gossip(), or nothing")
         if cov_type is not None:
             one_of(cov_type, "cov_type", COV_TYPES)
         plan = plan_of(
@@ -333,10 +335,11 @@ class DecentralizedGLM:
         )
         with one_blas_thread():
             data = self._data_for(method)
-            if transport is None:
-                record = self._fitted(method, plan, data, self._glm(data), self._place, team_of(threads))
-            else:
+            if isinstance(transport, MPI):
                 record = self._fitted_on_ranks(method, plan, data, transport, threads)
+            else:
+                place = self._place if transport is None else transport.on(one_network(self.network, "ad.Gossip()"))
+                record = self._fitted(method, plan, data, self._glm(data), place, team_of(threads))
         res = Results(record, *((data, self) if keep_data else ()))
         return res if cov_type is None else res.get_robustcov_results(cov_type)
 
@@ -345,10 +348,11 @@ class DecentralizedGLM:
     ) -> FitRecord:
         """Return the record of a fit, where some clients of the data, those of `glm`, are in this place."""
         said = self._said + (warn_of_overflow(data) if method.sets_aside else [])
-        problem = Problem(glm, self.network, self.weighting, threads, place)
+        problem = Problem(glm, self.network, self.weighting, threads, Counted(place))
         differing_coefficients(problem, plan.heterogeneity)
         check_needs(method, problem, plan)
-        outcome = checked_outcome(method, problem, method.estimate(problem, plan))
+        with phase(problem.transport, "rounds"):
+            outcome = checked_outcome(method, problem, method.estimate(problem, plan))
         params, trusted = problem.mean(outcome.theta), trusted_by(outcome.steps.weights, problem.members)
         said = said + design_checks.warn_of_domain(data, self.family, params, problem.members.gather(trusted))
         outcome.details.update(self._constants)
@@ -546,5 +550,4 @@ class DecentralizedGLM:
         return Local(batch_bounds(self.data.n_clients, self.data.n_rows))
 
     def _placed(self, data: ClientData) -> GLM:
-        place = self._place
-        return GLM(data, self.family, self.penalty).placed(place.total, place.gather, place.batches())
+        return GLM(assembled(data, cuts=self._place.cuts), self.family, self.penalty)

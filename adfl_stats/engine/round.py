@@ -14,6 +14,7 @@ from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._types import Array, Ints
 from adfl_stats.engine.attacks import Attack, Scene
 from adfl_stats.engine.following import Following
+from adfl_stats.engine.ledger import Counted, uncounted
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.reference import shortened
 from adfl_stats.engine.rules import MEAN, Rule
@@ -57,11 +58,11 @@ class Exchange:
         """Take over the edges and weights of a network."""
         rule, attack = self._rule, self.attack
         W = network.W if rule.name == "mean" else _with_own_first(network.W)
-        self._listened: Callable[[Array], Array] | None = None
+        self.listened: Callable[[Array], Array] | None = None
         senders = np.arange(W.shape[0])
         if (own := self.members.numbers) is not None:
             halo = self.members.transport.halo(W.indptr, W.indices)
-            self._listened = self.members.transport.listen(halo)
+            self.listened = self.members.transport.listen(halo)
             # Rows of ours come first, then those of the halo.
             senders[np.concatenate([own, halo])] = np.arange(len(own) + len(halo))
             W = _rows(W, own)
@@ -83,16 +84,22 @@ class Exchange:
 
     def heard(self, sent: Array) -> Array:
         """Return the rows that `indices` refers to: what ours send (M, P), then the halo's, or the false messages."""
-        if self._listened is not None:
-            return np.concatenate([sent, self._listened(sent)])
+        if self.listened is not None:
+            return np.concatenate([sent, self.listened(sent)])
         if self.attack is None:
             return sent
         scene = Scene(sent, self._sources, self._victims, self._W, self._honest, self._rng)
         return np.concatenate([sent, self.attack.lies(scene)])
 
+    def tell(self, rounds: int, numbers: int) -> None:
+        """Count rounds in which a client tells its neighbours so many numbers."""
+        if isinstance(self.members.transport, Counted):
+            self.members.transport.said(rounds, numbers)
+
     def combine(self, sent: Array) -> Array:
         """Return each client's combination of the messages `sent` (M, P)."""
         out = np.empty((self.M, 1, sent.shape[1]))
+        self.tell(1, sent.shape[1])
         _kernels.combine(self.combiner, np.ascontiguousarray(self.heard(sent))[:, None, :], out)
         return out[:, 0]
 
@@ -232,16 +239,37 @@ def kernel_rounds(
     """
     rounds, how = len(moved), (threads, descent.clip, descent.local_steps)
     if exchange.here:
-        return _kernels.rounds(exchange.combiner, loss, theta, steps, rounds, moved, limits, *how)
-    after, far = np.empty_like(theta), np.empty(theta.shape[1])
-    for t in range(rounds):
-        heard = np.ascontiguousarray(exchange.heard(theta))
-        _kernels.halo_round(exchange.combiner, loss, heard, steps, after, far, *how)
-        theta[:] = after
-        moved[t] = exchange.members.transport.largest(far[None])
+        done = _kernels.rounds(exchange.combiner, loss, theta, steps, rounds, moved, limits, *how)
+    else:
+        done = _halo_rounds(exchange, loss, theta, steps, moved, limits, how)
+    exchange.tell(done, theta[0].size)
+    return done
+
+
+def _halo_rounds(
+    exchange: Exchange,
+    loss: _kernels.Loss,
+    theta: Array,
+    steps: Array,
+    moved: Array,
+    limits: Array,
+    how: tuple[int, float, int],
+) -> int:
+    """Do the rounds of `kernel_rounds` where some of the neighbours are elsewhere."""
+    transport, M, listened = uncounted(exchange.members.transport), len(theta), exchange.listened
+    assert listened is not None
+    far, now = np.empty(theta.shape[1]), np.ascontiguousarray(exchange.heard(theta))
+    then = np.empty_like(now)
+    for t in range(len(moved)):
+        if t > 0:
+            now[M:] = listened(now[:M])
+        _kernels.halo_round(exchange.combiner, loss, now, steps, then[:M], far, *how)
+        now, then = then, now
+        moved[t] = transport.largest(far[None])
         if not (np.isfinite(moved[t]) & (moved[t] <= limits)).all():
-            return t + 1
-    return rounds
+            break
+    theta[:] = now[:M]
+    return t + 1
 
 
 def _single_run(

@@ -99,8 +99,12 @@ class Local:
     here = True
 
     def __init__(self, bounds: Ints | None = None) -> None:
-        some = bounds is not None and len(bounds) > 2
-        self._batches = slices(bounds) if some and bounds is not None else [slice(None)]
+        self._batches = [slice(None)] if bounds is None or len(bounds) < 3 else slices(bounds)
+
+    @property
+    def cuts(self) -> Ints:
+        """The clients at which batches begin, but for the first."""
+        return np.array([at.start for at in self._batches[1:]], dtype=np.int64)
 
     def clients(self, M: int) -> Ints:
         """Return all."""
@@ -201,7 +205,11 @@ class Members:
 
     def count(self, some: NDArray[Any]) -> int:
         """Return of how many of all `some` (m,) is true."""
-        return int(self.total(lambda at: np.asarray(np.count_nonzero(some[at]))))
+        return round(float(self.total(lambda at: np.asarray(np.count_nonzero(some[at])))))
+
+    def sum_counts(self, counts: NDArray[Any]) -> int:
+        """Return the sum of the whole numbers (m,) of all; a transport may know sums approximately."""
+        return round(float(self.sum(counts)))
 
     def gather(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the rows of all, from the rows (m, ...) of ours."""
@@ -215,7 +223,8 @@ class Members:
     def _places(self) -> Ints:
         """Where our rows are among those of all."""
         assert self.numbers is not None
-        everybody = self.transport.gather(self.numbers)
+        # Where clients are is nothing that they say: it is not counted (`Counted`).
+        everybody = getattr(self.transport, "inner", self.transport).gather(self.numbers)
         order = np.argsort(everybody)
         return np.asarray(order[np.searchsorted(everybody, self.numbers, sorter=order)])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from adfl_stats._properties import once
 from adfl_stats._threads import one_blas_thread
 from adfl_stats._types import Array
 from adfl_stats.data.batches import one_pass
+from adfl_stats.engine.ledger import phase
 from adfl_stats.engine.numerical_error import (
     NumericalError,
     StandardErrors,
@@ -188,7 +190,9 @@ class _Part(once[T]):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
-        with one_blas_thread():
+        source = instance._source
+        counted = nullcontext() if source is None else phase(source.problem.transport, "inference")
+        with one_blas_thread(), counted:
             value = super().__get__(instance, owner)
         instance.release()
         return value

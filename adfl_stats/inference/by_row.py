@@ -116,7 +116,7 @@ class ByRowSums:
         self._data, self._weights, self._seen, self._members = data, weights, weighted_sums, members
         P, self._sums = len(theta), {}
         keeps = P <= MOST_TENSOR
-        exact = keeps or int(members.sum(data.sizes)) * P**3 <= MOST_PRODUCTS
+        exact = keeps or members.sum_counts(data.sizes) * P**3 <= MOST_PRODUCTS
         self._layout = _Layout(P, keeps=keeps, exact=exact)
         if smooth:
             self._bread = inverse(weighted_sums.information)
@@ -135,7 +135,7 @@ class ByRowSums:
     def result(self) -> ByRow:
         """Return what was found."""
         weights, members, layout, none = self._weights, self._members, self._layout, np.zeros(0)
-        rows = int(members.sum(self._data.sizes[carry_weight(weights, self._data.totals, members)]))
+        rows = members.sum_counts(self._data.sizes[carry_weight(weights, self._data.totals, members)])
         if not self._sums:
             P = layout.P
             square = np.full((P, P), np.nan)

@@ -160,7 +160,7 @@ def gather_clustered(
     everybody = members.count(np.ones(M, dtype=bool))
     per_row = weights / (everybody * data.totals)
     counted = carry_weight(weights, data.totals, members)
-    clients, rows = members.count(counted), int(members.sum(data.sizes[counted]))
+    clients, rows = members.count(counted), members.sum_counts(data.sizes[counted])
     if not smooth:
         none, square, matrices = np.zeros((0, P)), np.full((P, P), np.nan), np.zeros((0, P, P))
         df, kept = np.full(P, np.nan), (matrices, matrices, matrices)

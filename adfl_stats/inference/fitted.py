@@ -63,12 +63,12 @@ class FittedRows(CoefficientInference):
     @property
     def nobs(self) -> int:
         """Rows of all clients, N; `nobs_used` of them count."""
-        return int(self.record.members.sum(self.record.sizes))
+        return self.record.members.sum_counts(self.record.sizes)
 
     @property
     def nobs_used(self) -> int:
         """Rows of the clients that are not down-weighted."""
-        return int(self.record.members.sum(np.where(self.record.trusted, self.record.sizes, 0)))
+        return self.record.members.sum_counts(np.where(self.record.trusted, self.record.sizes, 0))
 
     @property
     def df_model(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from adfl_stats._algebra import inverse
 from adfl_stats._properties import once
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.formula import ParsedFormula
+from adfl_stats.engine.ledger import Counted, Ledger, uncounted
 from adfl_stats.engine.numerical_error import NumericalError, sandwich
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan, Run
@@ -109,6 +110,8 @@ class RunRecord:
         Whether the estimate solves the weighted estimating equation, up to its step.
     members : Members
         The clients; those of the rows are ours. A file does not keep it: all clients of a loaded record are ours.
+    ledger : Ledger
+        What left a client.
     """
 
     method: str
@@ -133,6 +136,7 @@ class RunRecord:
     weighting: str = "sample"
     rounds_needed: float = np.nan
     members: Members = EVERYBODY
+    ledger: Ledger = field(default_factory=Ledger)
 
     @once
     def params(self) -> Array:
@@ -206,7 +210,7 @@ class FitRecord(RunRecord):
             return self.chosen_cov_type
         if self.smooth and ((self.glance.differ and self.clustered.clients > 1) or self._may_differ):
             return "CR2"
-        rows = int(self.glance.members.sum(self.sizes[self.trusted]))
+        rows = self.glance.members.sum_counts(self.sizes[self.trusted])
         few = rows < FEW_ROWS or rows * self.family.outputs < FEW_PER_COEFFICIENT * len(self.names)
         return "HC2" if self.smooth and few else "sandwich"
 
@@ -292,7 +296,8 @@ def run_parts(problem: Problem, method: Method, outcome: Outcome, plan: Plan, sa
         "tolerance": plan.tolerance,
         "trace_columns": _trace_columns(outcome.runs),
         "start": Start.of(outcome.initial, last.began, problem.mean(outcome.theta), problem.members),
-        "members": problem.members,
+        "members": replace(problem.members, transport=uncounted(problem.transport)),
+        "ledger": problem.transport.ledger if isinstance(problem.transport, Counted) else Ledger(),
         "smooth": outcome.smooth,
         "solver": last.solver,
         "step": last.step,

@@ -11,6 +11,7 @@ import pandas as pd
 from adfl_stats._types import ClientSet, NumbersByName
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.inference.client_table import client_columns
+from adfl_stats.inference.communication import Communication, communication_of
 from adfl_stats.inference.covariance import COV_TYPES, Inference
 from adfl_stats.inference.fitted import FittedRows
 from adfl_stats.inference.heterogeneity import Heterogeneity, heterogeneity_of
@@ -256,6 +257,30 @@ class Results(FittedRows, Reanalysis):
             "effect_se": own.effect_errors,
         }
         return pd.DataFrame({name: value.ravel() for name, value in columns.items()}, index=index)
+
+    def communication(self) -> Communication:
+        """Say what left a client in this fit: how many numbers, in which phase, to whom.
+
+        Sums, maxima and rows over all clients are what the method and its inference took from the whole network. Where
+        the limit of the rounds was solved for, messages to neighbours are those of the solution, beside the rounds
+        that the network would need. What is counted does not depend on where the clients are.
+
+        Returns
+        -------
+        Communication
+            A table, and the numbers of one Newton step through a hub to compare with.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3))
+        >>> sent = model.fit(ad.DFL(), step=0.1, rounds=100).communication().to_frame()
+        >>> sent.loc[sent["to"] == "each neighbour", ["phase", "messages", "numbers"]].to_numpy().tolist()
+        [['rounds', 100, 200]]
+        """
+        return communication_of(self.record)
 
     def check(self, abnormal: ClientSet | None = None, theta0: NumbersByName | None = None) -> Report:
         """Compare this fit with the paper's theory: Conditions 1 to 7, Theorems 1 to 3 and what follows from them.

@@ -18,6 +18,7 @@ import pandas as pd
 from adfl_stats._archives import read_arrays, write_arrays
 from adfl_stats._files import refuse_absent
 from adfl_stats.data.formula_state import formula_of, words_of
+from adfl_stats.engine.ledger import Ledger
 from adfl_stats.engine.numerical_error import NumericalError
 from adfl_stats.engine.transport import Local, Members, batch_bounds
 from adfl_stats.errors import StorageError
@@ -92,6 +93,9 @@ def save(record: RunRecord, path: str | PathLike[str]) -> None:
         "labels": [_plain(label) for label in record.labels],
         "schedule": changes,
     }
+    if isinstance(record, FitRecord):
+        record.at_estimate.parts()
+    words["ledger"] = record.ledger.words()
     if isinstance(record, FitRecord):
         _add_fit(record, arrays, words)
     elif isinstance(record, ObjectiveRecord):
@@ -195,6 +199,7 @@ def _restored(arrays: dict[str, Any]) -> Results | ObjectiveResults:
     run = {name: _part(arrays, name) for name in _RUN_ARRAYS} | {name: _part(words, name) for name in _RUN_WORDS}
     run |= {"labels": labels, "network": from_arrays(arrays, words["schedule"], labels)}
     run |= {"start": _record(Start, arrays, "start"), "trace_columns": _named(arrays, "trace")}
+    run["ledger"] = Ledger.of_words(words.get("ledger", []))
     if "family" not in words:
         followed = _named(arrays, "history")
         return ObjectiveResults(ObjectiveRecord(**run, **_named(arrays, "objective"), history=followed))

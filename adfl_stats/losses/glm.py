@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
@@ -87,8 +88,11 @@ class GLM:
         """
         starts = np.array([at.start or 0 for at in parts[1:]], dtype=np.int64)
         cuts = self.data.cuts if self.data.cuts is not None else starts[:0]
-        if (self._total, self._gather) == (total, gather) and np.array_equal(cuts, starts):
-            return self
+        if np.array_equal(cuts, starts):
+            # What was computed of the data is shared.
+            twin = copy(self)
+            twin._total, twin._gather = total, gather
+            return twin
         return GLM(assembled(self.data, cuts=starts), self.family, self.penalty, total=total, gather=gather)
 
     def of(self, clients: slice) -> GLM:

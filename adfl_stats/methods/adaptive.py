@@ -12,6 +12,7 @@ import numpy as np
 from adfl_stats._arguments import in_interval, listing, one_of, whole_number
 from adfl_stats._types import Array, ClientSet, InitialEstimates
 from adfl_stats.engine.equations import weighted_solution
+from adfl_stats.engine.ledger import phase
 from adfl_stats.engine.limit import settle
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Scheme
@@ -207,7 +208,8 @@ class ADFL(Method):
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:
         """Run the stages."""
         scheme = scheme_of(problem, self.clip, self.local_steps, self.rule)
-        theta, details, runs = self._start(problem, plan)
+        with phase(problem.transport, "start"):
+            theta, details, runs = self._start(problem, plan)
         begin = problem.mean(theta)
         initial, clients = theta, None
         if self.lam is not None:
@@ -216,7 +218,8 @@ class ADFL(Method):
         if self.models_clients:
             named = str(details.get("start", ""))
             starts = [(named, problem.mean(theta)), *([] if self.lam is None else [(named, begin)])]
-            clients, apart, taken = _client_model(problem.unpenalised, starts, plan.heterogeneity)
+            with phase(problem.transport, "flags"):
+                clients, apart, taken = _client_model(problem.unpenalised, starts, plan.heterogeneity)
             details |= {"start": taken} | ({"disputed": apart} if apart else {})
             weights, kept = kept_weights(problem, clients, protected(self.protect, problem))
             details |= _warn_of_selection(problem, clients, weights, plan.heterogeneity) | kept
@@ -251,7 +254,8 @@ class ADFL(Method):
         # A score statistic has its null at the estimate without a penalty; the norm is that of the client's whole loss.
         judged = problem.unpenalised if measure == "score" else problem
         suspicion = suspicions(judged, theta, measure)
-        choice, path = self._choose(judged, problem.mean(theta), suspicion, measure)
+        with phase(problem.transport, "tuning"):
+            choice, path = self._choose(judged, problem.mean(theta), suspicion, measure)
         plans, first = self._plans(plan), len(runs)
         keep = protected(self.protect, problem)
         for k, stage in enumerate(plans):

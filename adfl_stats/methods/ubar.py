@@ -77,6 +77,7 @@ class UBAR(Method):
         def build(exchange: Exchange, slope: Slope) -> Update:
             def update(theta: Array, step: float) -> Array:
                 heard = exchange.heard(theta)
+                exchange.tell(1, theta.shape[1])
                 at = np.stack([self._combined(problem, exchange, heard, m) for m in range(problem.M)])
                 return at - step * slope(at)
 

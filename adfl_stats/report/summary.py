@@ -11,6 +11,7 @@ from statsmodels.iolib.table import SimpleTable
 from adfl_stats._arguments import listing
 from adfl_stats.engine.numerical_error import floored
 from adfl_stats.inference.client_table import client_columns
+from adfl_stats.inference.communication import before_inference
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.screening import FDR, adjusted_p_values
 from adfl_stats.network.measures import LEAST_INFLUENCE
@@ -182,6 +183,8 @@ def summary_notes(res: Results) -> list[str]:
         )
     if fit.preconditioned:
         notes.append(_coordinates_note(res))
+    if fit.ledger.entries:
+        notes.append(f"Until inference {before_inference(fit).in_words()}. See communication().")
     notes += _row_notes(res)
     notes += [f"Warned of: {said}." for said in fit.details.get("warnings", ())]
     if len(res.network.unheard):

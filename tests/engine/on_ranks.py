@@ -33,6 +33,7 @@ def said(res):
         "flags": np.array(ad.screen(res).to_frame().to_csv()),
         "words": np.array(str(res.summary())),
         "details": np.array(repr(res.record.details)),
+        "sent": np.array(str(res.communication())),
     }
 
 

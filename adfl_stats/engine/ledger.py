@@ -1,0 +1,150 @@
+"""What leaves the clients: a transport that counts the messages of another, by phase of a fit.
+
+Counted is what one client sends, whichever place its rows are in: a summand of every sum, a value of every maximum, its
+row of what all clients see of each other, and its estimate to each neighbour in every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import astuple, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adfl_stats._types import Array, Ints
+from adfl_stats.engine.transport import Transport
+
+__all__ = ["Counted", "Entry", "Ledger", "phase", "uncounted"]
+
+# The kinds of messages, and who sees what they say.
+SUM, MAXIMUM, ROW, NEIGHBOURS = "summand", "maximum", "row", "to neighbours"
+
+
+@dataclass
+class Entry:
+    """Messages of one kind in one phase.
+
+    Attributes
+    ----------
+    messages : int
+        How many a client sends; to neighbours, rounds.
+    numbers : int
+        How many numbers these have together; to neighbours, what each of them hears.
+    largest : int
+        The numbers of the largest message.
+    gossip_rounds, gossip_numbers : int
+        Without a centre (`Gossip`): the rounds of messages between neighbours that these took, and the numbers that a
+        client sent in them to each that hears it.
+    """
+
+    messages: int = 0
+    numbers: int = 0
+    largest: int = 0
+    gossip_rounds: int = 0
+    gossip_numbers: int = 0
+
+    def add(self, messages: int, each: int, gossip: tuple[int, int]) -> None:
+        """Count messages of `each` numbers, and what they cost without a centre."""
+        self.messages += messages
+        self.numbers += messages * each
+        self.largest = max(self.largest, each)
+        self.gossip_rounds += gossip[0]
+        self.gossip_numbers += gossip[1]
+
+
+@dataclass
+class Ledger:
+    """Entries by phase and kind; nothing is counted outside of a phase."""
+
+    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    phase: str | None = None
+
+    def count(self, kind: str, messages: int, each: int, gossip: tuple[int, int] = (0, 0)) -> None:
+        """Count messages of `each` numbers in the present phase."""
+        if self.phase is not None:
+            self.entries.setdefault((self.phase, kind), Entry()).add(messages, each, gossip)
+
+    def words(self) -> list[list[Any]]:
+        """Return the entries for a file."""
+        return [[*key, *astuple(entry)] for key, entry in self.entries.items()]
+
+    @classmethod
+    def of_words(cls, words: list[list[Any]]) -> Ledger:
+        """Return the ledger of a file."""
+        return cls({(name, kind): Entry(*counts) for name, kind, *counts in words})
+
+
+class Counted:
+    """A transport whose messages are counted, see `Transport`."""
+
+    def __init__(self, inner: Transport, ledger: Ledger | None = None) -> None:
+        self.inner, self.ledger = inner, Ledger() if ledger is None else ledger
+
+    @property
+    def here(self) -> bool:
+        """Whether all clients are ours."""
+        return self.inner.here
+
+    def clients(self, M: int) -> Ints:
+        """Return our clients."""
+        return self.inner.clients(M)
+
+    def halo(self, indptr: Ints, indices: Ints) -> Ints:
+        """Return the clients elsewhere whom ours hear."""
+        return self.inner.halo(indptr, indices)
+
+    def listen(self, halo: Ints) -> Callable[[Array], Array]:
+        """Return how the halo's rows arrive."""
+        return self.inner.listen(halo)
+
+    def batches(self) -> list[slice]:
+        """Return the batches of our rows."""
+        return self.inner.batches()
+
+    def total(self, part: Callable[[slice], Array]) -> Array:
+        """Return the sum over all clients, and count each client's summand."""
+        summed = self.inner.total(part)
+        self.ledger.count(SUM, 1, int(np.size(summed)), self._cost())
+        return summed
+
+    def largest(self, values: Array) -> Array:
+        """Return the maximum over all clients, and count each client's values."""
+        top = self.inner.largest(values)
+        self.ledger.count(MAXIMUM, 1, int(np.size(top)), self._cost())
+        return top
+
+    def gather(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the rows of all clients, and count that of each."""
+        rows = self.inner.gather(values)
+        self.ledger.count(ROW, 1, int(np.prod(np.shape(values)[1:])), self._cost())
+        return rows
+
+    def said(self, rounds: int, numbers: int) -> None:
+        """Count rounds in which a client tells its neighbours so many numbers."""
+        self.ledger.count(NEIGHBOURS, rounds, numbers)
+
+    def _cost(self) -> tuple[int, int]:
+        """Return rounds and numbers between neighbours that the last sum, maximum or gather took without a centre."""
+        return getattr(self.inner, "last_cost", (0, 0))
+
+
+def uncounted(transport: Transport) -> Transport:
+    """Return the transport without a ledger."""
+    return transport.inner if isinstance(transport, Counted) else transport
+
+
+def phase(transport: Transport, name: str) -> AbstractContextManager[None]:
+    """Return a context whose messages are counted as those of a phase; the innermost one holds."""
+    return _phase(transport.ledger, name) if isinstance(transport, Counted) else nullcontext()
+
+
+@contextmanager
+def _phase(ledger: Ledger, name: str) -> Iterator[None]:
+    before, ledger.phase = ledger.phase, name
+    try:
+        yield
+    finally:
+        ledger.phase = before

@@ -1,0 +1,134 @@
+"""What left a client in a fit: how many numbers, in which phase, and to whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from adfl_stats._files import size_in_words
+from adfl_stats.engine.ledger import MAXIMUM, NEIGHBOURS, ROW, SUM, Ledger
+from adfl_stats.inference.record import FitRecord
+from adfl_stats.network.network import Network
+
+__all__ = ["Communication", "before_inference", "communication_of"]
+
+PHASES = ("start", "tuning", "flags", "rounds", "inference")
+WORDS = {
+    SUM: ("its summand of a sum over all clients", "everybody, as the sum"),
+    MAXIMUM: ("its value of a maximum over all clients", "everybody, as the maximum"),
+    ROW: ("its own numbers", "everybody"),
+    NEIGHBOURS: ("its estimate", "each neighbour"),
+}
+BYTES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Communication:
+    """What a client sent in a fit, from `Results.communication`.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A row for each phase (start, tuning, flags, rounds, inference) and kind of message: `what` a client sends, `to`
+        whom, how many `messages`, `numbers` and `bytes` these are, the numbers of the `largest`, and whether these are
+        a `matrix` of (P, P) or more. To neighbours, messages are rounds, and numbers those that each neighbour hears.
+        `gossip` are the rounds between neighbours that sums, maxima and rows took without a centre (`Gossip`), and
+        `gossip_numbers` what a client sent in them to each neighbour.
+    rounds_needed : float
+        About how many rounds the network would need where the limit of the rounds was solved for.
+    coefficients, neighbours : int, float
+        P, and the mean number of others that hear a client.
+    hub : int
+        The numbers that a client sends in one Newton step through a hub: its gradient and its curvature.
+    """
+
+    table: pd.DataFrame
+    rounds_needed: float
+    coefficients: int
+    neighbours: float
+
+    @property
+    def hub(self) -> int:
+        """Return P + P (P + 1) / 2."""
+        P = self.coefficients
+        return P + P * (P + 1) // 2
+
+    @property
+    def numbers(self) -> int:
+        """All numbers that leave a client: to neighbours once for each of them."""
+        return round(float((self.table["numbers"] * self._receivers).sum()))
+
+    @property
+    def _receivers(self) -> pd.Series:
+        return pd.Series(np.where(self.table["to"] == WORDS[NEIGHBOURS][1], self.neighbours, 1.0), self.table.index)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the table.
+
+        Returns
+        -------
+        DataFrame
+            As in `table`.
+        """
+        return self.table.copy()
+
+    def in_words(self) -> str:
+        """Return one sentence, as the summary has it.
+
+        Returns
+        -------
+        str
+            The numbers of a client and the rounds.
+        """
+        size, hub = size_in_words(BYTES * self.numbers), f"one Newton step through a hub: {self.hub} numbers"
+        return f"a client sent {self.numbers:,} numbers ({size}); {hub}"
+
+    def __str__(self) -> str:
+        without = [] if self.table["gossip"].any() else ["gossip", "gossip_numbers"]
+        shown = self.table.drop(columns=["bytes", "matrix", *without])
+        lines = ["What left a client", "=" * 78, shown.to_string(index=False), "=" * 78, self.in_words()]
+        if np.isfinite(self.rounds_needed):
+            told = self.rounds_needed * self.coefficients
+            lines.append(
+                f"The rounds' limit was solved for; rounds themselves would be about {self.rounds_needed:,.0f}, "
+                f"{told:,.0f} numbers to each neighbour"
+            )
+        if self.table["gossip"].any():
+            rounds, numbers = (int(self.table[name].sum()) for name in ("gossip", "gossip_numbers"))
+            lines.append(f"Without a centre: {rounds:,} rounds of messages, {numbers:,} numbers to each neighbour")
+        return "\n".join(lines)
+
+
+def communication_of(record: FitRecord) -> Communication:
+    """Return what left a client; inference is computed first, so that it is counted."""
+    record.at_estimate.parts()
+    P = len(record.names)
+    return Communication(_table(record.ledger, P), record.rounds_needed, P, _listeners(record))
+
+
+def before_inference(record: FitRecord) -> Communication:
+    """Return what left a client until inference, of which more may be computed later."""
+    P = len(record.names)
+    table = _table(record.ledger, P)
+    return Communication(table[table["phase"] != "inference"], record.rounds_needed, P, _listeners(record))
+
+
+def _table(ledger: Ledger, P: int) -> pd.DataFrame:
+    """Return the entries in the order of the phases."""
+    columns = ["phase", "what", "to", "messages", "numbers", "bytes", "largest", "matrix", "gossip", "gossip_numbers"]
+    rows = [
+        (name, *WORDS[kind], one.messages, one.numbers, BYTES * one.numbers, one.largest, one.largest >= P * P > 1,
+         one.gossip_rounds, one.gossip_numbers)
+        for name in PHASES
+        for kind in WORDS
+        if (one := ledger.entries.get((name, kind))) is not None
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _listeners(record: FitRecord) -> float:
+    """Return the mean number of others that hear a client; of a schedule, in its first network."""
+    network = record.network if isinstance(record.network, Network) else record.network.at(0).network
+    return float(network.n_edges / network.n_clients)

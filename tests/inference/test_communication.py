@@ -1,0 +1,101 @@
+"""What left a client: counted by phase, the same in every place, against counts by hand."""
+
+import numpy as np
+import pytest
+from places import batches_of, in_places, some_clients
+
+import adfl_stats as ad
+from adfl_stats.engine.ledger import Counted, Ledger, phase
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.rounds import Plan
+from adfl_stats.engine.transport import Local
+from adfl_stats.losses.families import Family
+from adfl_stats.losses.glm import GLM
+
+M, P = 12, 3
+NETWORK = ad.networks.directed_circle(M, 4)
+
+
+def drawn():
+    sim = ad.simulate.glm_design("gaussian", M=M, n=30, p=P, seed=2)
+    return ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return ad.DecentralizedGLM(drawn(), NETWORK)
+
+
+def neighbours(res):
+    table = res.communication().to_frame()
+    return table[table["to"] == "each neighbour"].set_index("phase")
+
+
+def test_rounds_tell_neighbours_the_estimate(model):
+    """Four numbers a message would be a bug: P are sent; EXTRA sends one vector a round, tracking two."""
+    plan = {"step": 0.05, "rounds": 40}
+    assert neighbours(model.fit(ad.DFL(), **plan)).loc["rounds", ["messages", "numbers"]].tolist() == [40, 40 * P]
+    undirected = ad.DecentralizedGLM(drawn(), ad.networks.erdos_renyi(M, 0.6, seed=3).metropolis())
+    for method, vectors in ((ad.Extra(), 1), (ad.GradientTracking(), 2), (ad.Bridge("median"), 1)):
+        sent = neighbours(undirected.fit(method, **plan)).loc["rounds"]
+        assert sent["numbers"] == 40 * vectors * P, method
+
+
+def test_sums_maxima_and_rows_are_counted_by_hand():
+    transport = Counted(Local())
+    values = np.ones((M, 5))
+    transport.total(lambda at: values[at].sum(axis=0))
+    assert transport.ledger.entries == {}
+    with phase(transport, "start"):
+        transport.total(lambda at: values[at].sum(axis=0))
+        with phase(transport, "tuning"):
+            transport.gather(values)
+            transport.gather(values[:, 0])
+        transport.largest(values[:, :2])
+    assert transport.ledger.words() == [
+        ["start", "summand", 1, 5, 5, 0, 0], ["tuning", "row", 2, 6, 5, 0, 0], ["start", "maximum", 1, 2, 2, 0, 0]
+    ]  # fmt: skip
+    assert Ledger.of_words(transport.ledger.words()) == Ledger(transport.ledger.entries)
+
+
+def test_places_send_what_one_place_sends():
+    data, bounds = drawn(), (0, 5, 7, M)
+
+    def sent(k, place):
+        own = data if k is None else some_clients(data, batches_of(bounds)[k])
+        counted = Counted(place)
+        problem = Problem(GLM(own, Family("gaussian")), NETWORK, transport=counted)
+        with phase(counted, "rounds"):
+            ad.ADFL(balance=True).estimate(problem, Plan(solver="limit"))
+        return counted.ledger.words()
+
+    whole = sent(None, Local(np.array(bounds)))
+    assert {name for name, *_ in whole} == {"start", "flags", "rounds"}
+    assert all(one == whole for one in in_places(bounds, sent))
+
+
+def test_a_report_compares_with_a_hub_and_with_rounds(model, tmp_path):
+    res = model.fit()
+    sent = res.communication()
+    table = sent.to_frame()
+    assert list(dict.fromkeys(table["phase"])) == ["start", "flags", "rounds", "inference"]
+    assert sent.hub == 3 + 6
+    assert (table["bytes"] == 8 * table["numbers"]).all()
+    each = np.where(table["to"] == "each neighbour", 4, 1)
+    assert sent.numbers == (table["numbers"] * each).sum()
+    assert table.loc[table["matrix"], "largest"].min() >= P * P
+    assert f"about {res.rounds_needed:,.0f}, {P * res.rounds_needed:,.0f} numbers to each neighbour" in str(sent)
+    res.save(tmp_path / "fit.npz")
+    again = ad.load(tmp_path / "fit.npz")
+    assert str(again.communication()) == str(sent)
+    assert str(again.summary()) == str(res.summary())
+
+
+def test_the_summary_says_what_left_a_client_until_inference(model):
+    res = model.fit()
+    before = str(res.summary())
+    table = res.communication().to_frame()
+    table = table[table["phase"] != "inference"]
+    numbers = int((table["numbers"] * np.where(table["to"] == "each neighbour", 4, 1)).sum())
+    assert f"Until inference a client sent {numbers:,} numbers" in " ".join(before.split())
+    assert str(res.summary()) == before
