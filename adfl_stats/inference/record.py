@@ -186,6 +186,11 @@ class FitRecord(RunRecord):
     penalty: Ridge | None = None
     recipe: Recipe | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A pickle has all of inference, which is counted in the ledger before that is written.
+        self.at_estimate.parts()
+        return self.__dict__
+
     @property
     def preconditioned(self) -> bool:
         """Whether steps were taken in other coordinates than the user's: theta_m moves by -alpha f_m Q grad L_m."""
