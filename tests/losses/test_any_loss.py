@@ -183,7 +183,7 @@ def in_jax():
     return ad.losses.from_jax(loss, start, [(X[m, :, 1:], Y[m]) for m in range(M)])
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{id(method) % 97}")
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_a_glm_in_jax_is_the_built_in_one(method, glm, in_jax):
     how = {"step": 0.05, "rounds": 40} if isinstance(method, ad.SLBRN) else HOW
     start = type(method)(**{**vars(method), "init": np.zeros(p)}) if method.init is None else method
