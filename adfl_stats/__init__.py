@@ -68,6 +68,7 @@ from adfl_stats.simulate import study
 from adfl_stats.simulate.studies import Study
 from adfl_stats.theory import check_network
 from adfl_stats.theory.design import Design, design
+from adfl_stats.trust.class_agreement import ClassAgreement, class_agreement
 
 try:
     __version__ = version("adfl-stats")
@@ -85,6 +86,7 @@ __all__ = [
     "AdflWarning",
     "Bootstrap",
     "Bridge",
+    "ClassAgreement",
     "ClientData",
     "ClippedGossip",
     "ConditionWarning",
@@ -118,6 +120,7 @@ __all__ = [
     "TrimmedScores",
     "attacks",
     "check_network",
+    "class_agreement",
     "compare_starts",
     "datasets",
     "design",

@@ -48,7 +48,7 @@ GROUPS = {
     ],
     "Results": [
         "Results", "load", "screen", "Screening", "Heterogeneity", "OracleComparison", "Sensitivity", "Bootstrap",
-        "Majority", "compare_starts",
+        "Majority", "compare_starts", "class_agreement", "ClassAgreement",
     ],
     "Theory": ["check_network", "design", "Design"],
     "Studies": ["Study", "efficiency_report"],

@@ -24,9 +24,9 @@ def descent_notes(details: Mapping[str, Any]) -> list[str]:
     if "epsilon" in details:
         notes.append(
             f"Differential privacy: epsilon = {details['epsilon']:.3g} at delta = {details['delta']:.1g} for a row of "
-            f"a client, after {details['releases']} releases of its gradient, rows clipped at {details['row_clip']:.3g}, "
-            f"with noise of {details['noise']:.3g} times the largest effect of a row. Estimates and weights are "
-            "protected; standard errors, which include the noise, and the gradients of clients are computed from the "
-            "rows, and are not."
+            f"a client, after {details['releases']} releases of its gradient, rows clipped at "
+            f"{details['row_clip']:.3g}, with noise of {details['noise']:.3g} times the largest effect of a row. "
+            "Estimates and weights are protected; standard errors, which include the noise, and the gradients of "
+            "clients are computed from the rows, and are not."
         )
     return notes

@@ -18,25 +18,53 @@ SMALL_VGG = (16, 16, "M", 32, 32, "M", 64, 64, "M")
 
 
 class ImageNetwork:
-    """A network for the classes of images: its initial parameters, and its logits.
+    """A network for the classes of images: convolutions, then dense layers.
+
+    Parameters
+    ----------
+    shapes : sequence of tuple of int
+        Of the layers' weights; those of convolutions have four entries.
+    convolved : callable
+        Of the convolutions' parameters and images (rows, height, width, channels): the units after them.
+    activation : callable
+        Of dense layers but the last.
+    seed : int
+        Of the initial parameters.
 
     Attributes
     ----------
     params : list of tuple of ndarray
         Weights and offsets of each layer: Glorot and Bengio's (Xavier) uniform draws, and zeros.
-    logits : callable
-        Of parameters and images (rows, height, width, channels): one number for each class.
     """
 
-    def __init__(self, shapes: Sequence[tuple[int, ...]], logits: Callable[[Any, Any], Any], seed: int) -> None:
+    def __init__(
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        convolved: Callable[[Any, Any], Any],
+        activation: Callable[[Any], Any],
+        seed: int,
+    ) -> None:
         rng = np.random.default_rng(seed)
         self.params = [(_xavier(rng, shape), np.zeros(shape[-1], dtype=np.float32)) for shape in shapes]
-        self.logits = logits
+        self._convolutions = sum(len(shape) == 4 for shape in shapes)
+        self._convolved, self._activation = convolved, activation
 
     @property
     def n_params(self) -> int:
         """How many numbers the parameters are."""
         return sum(weight.size + offset.size for weight, offset in self.params)
+
+    def hidden(self, params: Any, images: Any) -> Any:
+        """Return the units (rows, q) between convolutions and dense layers."""
+        return self._convolved(params[: self._convolutions], images).reshape(len(images), -1)
+
+    def logits(self, params: Any, images: Any) -> Any:
+        """Return one number for each class (rows, classes)."""
+        at = self.hidden(params, images)
+        *inner, (weights, offsets) = params[self._convolutions :]
+        for weight, offset in inner:
+            at = self._activation(at @ weight + offset)
+        return at @ weights + offsets
 
     def loss(self, params: Any, rows: Any) -> Any:
         """Return the mean cross-entropy of rows (images, classes)."""
@@ -51,47 +79,39 @@ def lenet5(seed: int = 0) -> ImageNetwork:
     """Return LeNet5 of LeCun et al. (1998) for 28 x 28 grey images: 61,706 parameters, tanh, mean pooling."""
     from jax import numpy as jnp
 
-    def logits(params: Any, images: Any) -> Any:
-        first, second, *dense = params
-        at = _pooled(jnp.tanh(_convolved(images, first, "SAME")), "mean")
-        at = _pooled(jnp.tanh(_convolved(at, second, "VALID")), "mean")
-        return _dense(at.reshape(len(at), -1), dense, jnp.tanh)
+    def convolved(layers: Any, images: Any) -> Any:
+        at = _pooled(jnp.tanh(_convolution(images, layers[0], "SAME")), "mean")
+        return _pooled(jnp.tanh(_convolution(at, layers[1], "VALID")), "mean")
 
-    return ImageNetwork([(5, 5, 1, 6), (5, 5, 6, 16), (400, 120), (120, 84), (84, 10)], logits, seed)
+    return ImageNetwork([(5, 5, 1, 6), (5, 5, 6, 16), (400, 120), (120, 84), (84, 10)], convolved, jnp.tanh, seed)
 
 
 def vgg16(seed: int = 0) -> ImageNetwork:
-    """Return VGG16 of Simonyan & Zisserman (2014) for 32 x 32 colour images: 15 million parameters.
+    """Return VGG16 of Simonyan & Zisserman (2014) for 32 x 32 colour images: 15,245,130 parameters.
 
-    The paper tunes one that was trained before: give its parameters as `start` of the losses.
+    The paper tunes one that was trained before: give its parameters to `losses.from_jax` in the place of these.
     """
     return _vgg(VGG16, (512, 512, 512, 10), seed)
 
 
 def small_vgg(seed: int = 0) -> ImageNetwork:
-    """Return a VGG with six convolutions for 32 x 32 colour images: 137,962 parameters, which a CPU can train."""
+    """Return a VGG with six convolutions for 32 x 32 colour images: 138,330 parameters, which a CPU can train."""
     return _vgg(SMALL_VGG, (1024, 64, 10), seed)
 
 
 def _vgg(plan: Sequence[int | str], dense: Sequence[int], seed: int) -> ImageNetwork:
     import jax
 
-    shapes: list[tuple[int, ...]] = []
-    channels = 3
-    for part in plan:
-        if not isinstance(part, str):
-            shapes.append((3, 3, channels, part))
-            channels = part
-    convolutions = len(shapes)
-    shapes += list(pairwise(dense))
+    channels = [3, *(part for part in plan if not isinstance(part, str))]
+    shapes: list[tuple[int, ...]] = [(3, 3, before, after) for before, after in pairwise(channels)]
 
-    def logits(params: Any, images: Any) -> Any:
-        at, left = images, iter(params[:convolutions])
+    def convolved(layers: Any, images: Any) -> Any:
+        at, left = images, iter(layers)
         for part in plan:
-            at = _pooled(at, "max") if isinstance(part, str) else jax.nn.relu(_convolved(at, next(left), "SAME"))
-        return _dense(at.reshape(len(at), -1), params[convolutions:], jax.nn.relu)
+            at = _pooled(at, "max") if isinstance(part, str) else jax.nn.relu(_convolution(at, next(left), "SAME"))
+        return at
 
-    return ImageNetwork(shapes, logits, seed)
+    return ImageNetwork([*shapes, *pairwise(dense)], convolved, jax.nn.relu, seed)
 
 
 def _xavier(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -101,7 +121,7 @@ def _xavier(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return rng.uniform(-bound, bound, size=shape).astype(np.float32)
 
 
-def _convolved(images: Any, layer: Any, padding: str) -> Any:
+def _convolution(images: Any, layer: Any, padding: str) -> Any:
     from jax import lax
 
     axes = ("NHWC", "HWIO", "NHWC")
@@ -113,10 +133,3 @@ def _pooled(images: Any, kind: str) -> Any:
     rows, height, width, channels = images.shape
     squares = images.reshape(rows, height // 2, 2, width // 2, 2, channels)
     return squares.mean(axis=(2, 4)) if kind == "mean" else squares.max(axis=(2, 4))
-
-
-def _dense(at: Any, layers: Any, activation: Callable[[Any], Any]) -> Any:
-    *hidden, last = layers
-    for weight, offset in hidden:
-        at = activation(at @ weight + offset)
-    return at @ last[0] + last[1]

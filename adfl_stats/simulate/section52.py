@@ -1,0 +1,283 @@
+"""The paper's section 5.2: networks for images, trained by all methods on clients of which some are corrupted.
+
+Its Appendix D.3 (steps, rounds, batches, lambda) is not public; what is chosen here stands in `QUICK`, `FULL` and
+`methods`, and the caption names it. Each fit is a file of its own, so that an interrupted study goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from adfl_stats._files import replacing
+from adfl_stats._types import Array, Mask
+from adfl_stats.datasets.images import Images
+from adfl_stats.errors import DivergenceError
+from adfl_stats.losses.automatic import from_jax
+from adfl_stats.methods import ADFL, DFL, SLBRN, Bridge, ClippedGossip, Method, Oracle
+from adfl_stats.network.generators import directed_circle, erdos_renyi
+from adfl_stats.network.network import Network
+from adfl_stats.objective_model import DecentralizedModel
+from adfl_stats.simulate.figure1 import needs_matplotlib
+from adfl_stats.simulate.image_networks import ImageNetwork, lenet5, small_vgg
+from adfl_stats.trust.class_agreement import class_agreement
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "FULL",
+    "QUICK",
+    "Setting",
+    "Shared",
+    "Size",
+    "agreeing",
+    "caption_of",
+    "draw_accuracy",
+    "last_lines",
+    "run_setting",
+    "settings",
+    "shared_images",
+    "table_of",
+]
+
+CORRUPTIONS = ("LF", "OOD")
+CLASSES = 10
+LINES = 10
+NETWORKS: dict[str, Callable[[int], Network]] = {
+    "circle-4": lambda M: directed_circle(M, 4),
+    "circle-5": lambda M: directed_circle(M, 5),
+    "circle-15": lambda M: directed_circle(M, 15),
+    "er-.2": lambda M: erdos_renyi(M, 0.2, seed=1).metropolis(),
+    "er-.5": lambda M: erdos_renyi(M, 0.5, seed=1).metropolis(),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a study is; all of it is ours."""
+
+    M: int
+    n: int
+    rounds: int
+    step: float
+    batch: int
+    test: int
+    networks: tuple[str, ...]
+    shares: tuple[float, ...]
+    corruptions: tuple[str, ...]
+
+
+# 6,000 images and 1,000 for tests.
+QUICK = Size(10, 600, 150, 0.2, 60, 1000, ("circle-4",), (0.3,), ("LF",))
+# All 60,000 or 50,000 images.
+FULL = Size(50, 0, 1000, 0.1, 100, 10_000, ("circle-5", "circle-15", "er-.2", "er-.5"), (0.0, 0.2, 0.4), CORRUPTIONS)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of the study.
+
+    Attributes
+    ----------
+    skew : {"none", "labels"}
+        Whether every client has all classes, or two shards of the images sorted by class.
+    corruption : {"LF", "OOD"}
+        Labels y become 9 - y, or images x become .7 x + U(0, 1), on abnormal clients.
+    share : float
+        Of abnormal clients.
+    network : str
+        One of `NETWORKS`.
+    replicate : int
+        Seed of images, clients and initial parameters.
+    """
+
+    skew: str
+    corruption: str
+    share: float
+    network: str
+    replicate: int
+
+    @property
+    def name(self) -> str:
+        """Of the folder of its fits."""
+        return f"{self.skew}_{self.corruption}_{self.share:g}_{self.network}_{self.replicate}"
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """Images shared out to clients: (images, classes) of each, which are abnormal, the network to train, its losses."""
+
+    data: list[tuple[Any, Any]]
+    abnormal: Mask
+    network: ImageNetwork
+    losses: Any
+
+
+def settings(size: Size, replicates: int) -> Iterator[Setting]:
+    """Return the settings of a study; without abnormal clients there is no corruption to choose."""
+    for replicate in range(replicates):
+        for skew in ("none", "labels"):
+            for network in size.networks:
+                for share in size.shares:
+                    for corruption in size.corruptions if share > 0 else size.corruptions[:1]:
+                        yield Setting(skew, corruption, share, network, replicate)
+
+
+def shared_images(images: Images, setting: Setting, size: Size) -> Shared:
+    """Share the images out, corrupt those of abnormal clients, and set up the network and its losses."""
+    import jax
+
+    rng = np.random.default_rng(setting.replicate)
+    side = (28, 28, 1) if images.X.shape[1] == 784 else (32, 32, 3)
+    n = size.n or len(images.X) // size.M
+    chosen = rng.permutation(len(images.X))[: size.M * n]
+    parts = list(chosen.reshape(size.M, n))
+    if setting.skew == "labels":
+        shards = np.array_split(chosen[np.argsort(images.y[chosen], kind="stable")], 2 * size.M)
+        order = rng.permutation(2 * size.M)
+        parts = [np.concatenate([shards[order[2 * m]], shards[order[2 * m + 1]]]) for m in range(size.M)]
+    abnormal = np.zeros(size.M, dtype=bool)
+    abnormal[rng.choice(size.M, int(setting.share * size.M + 1e-9), replace=False)] = True
+    data: list[tuple[Any, Any]] = [(images.X[part].reshape(-1, *side), images.y[part]) for part in parts]
+    for m in np.flatnonzero(abnormal):
+        data[m] = _corrupted(*data[m], setting.corruption, rng)
+    network = lenet5(setting.replicate) if side[2] == 1 else small_vgg(setting.replicate)
+    tests = images.test_images[: size.test].reshape(-1, *side), images.test_y[: size.test]
+    followed = {
+        "accuracy": jax.jit(lambda params: (network.logits(params, tests[0]).argmax(axis=1) == tests[1]).mean()),
+        "test loss": jax.jit(lambda params: network.loss(params, tests)),
+    }
+    losses = from_jax(
+        network.loss,
+        network.params,
+        data,
+        batch=size.batch,
+        metrics=followed,
+        precision="float32",
+        seed=setting.replicate,
+    )
+    return Shared(data, abnormal, network, losses)
+
+
+def _corrupted(images: Any, classes: Any, kind: str, rng: np.random.Generator) -> tuple[Any, Any]:
+    if kind == "LF":
+        return images, CLASSES - 1 - classes
+    return (0.7 * images + rng.uniform(size=images.shape)).astype(np.float32), classes
+
+
+def methods(shared: Shared, network: Network, *, undirected: bool) -> dict[str, Method]:
+    """Return the methods to compare; trimming and lambda are ours. SLBRN is for undirected networks."""
+    b = max((int(network.in_degree.min()) - 1) // 2, 0)
+    found: dict[str, Method] = {
+        "oracle": Oracle(shared.abnormal),
+        "aDFL (agreement)": DFL(weights=agreeing(shared)),
+        "aDFL (paper)": ADFL(lam=3.0, measure="norm", stages=2, init=Bridge("median")),
+        "DFL": DFL(),
+        "BRIDGE-M": Bridge("median"),
+        "BRIDGE-T": Bridge("trimmed", b=b),
+        "ClippedGossip": ClippedGossip(),
+    }
+    return found | ({"SLBRN-M": SLBRN("median")} if undirected else {})
+
+
+def agreeing(shared: Shared) -> Array:
+    """Return the weights of clients that label alike, by hidden units of the network at its initial parameters."""
+    import jax
+
+    hidden = jax.jit(lambda images: shared.network.hidden(shared.network.params, images))
+    features = [np.asarray(hidden(images)) for images, _ in shared.data]
+    return class_agreement(features, [np.asarray(classes) for _, classes in shared.data]).weights
+
+
+def run_setting(images: Images, setting: Setting, size: Size, folder: Path) -> Iterator[str]:
+    """Run the fits of a setting that have no file yet; return the name of each when it is done."""
+    where = folder / setting.name
+    where.mkdir(parents=True, exist_ok=True)
+    network = NETWORKS[setting.network](size.M)
+    shared = shared_images(images, setting, size)
+    model = DecentralizedModel(shared.losses, network)
+    for name, method in methods(shared, network, undirected=setting.network.startswith("er")).items():
+        file = where / f"{name}.csv"
+        if not file.exists():
+            lines = _fitted(model, method, shared, size).assign(method=name, **asdict(setting))
+            with replacing(file) as stream:
+                stream.write(lines.to_csv(index=False).encode())
+        yield name
+
+
+def _fitted(model: DecentralizedModel, method: Method, shared: Shared, size: Size) -> pd.DataFrame:
+    """Return accuracy and loss on test images over the rounds: mean and spread over normal clients."""
+    try:
+        res = model.fit(method, step=size.step, rounds=size.rounds, lines=LINES)
+    except DivergenceError:
+        return pd.DataFrame({"round": [size.rounds], "accuracy": [np.nan]})
+    last, normal = res.trace["run"] == res.trace["run"].max(), ~shared.abnormal
+    accuracy, loss = (res.history(name)[last.to_numpy()].to_numpy()[:, normal] for name in ("accuracy", "test loss"))
+    weights = res.client_weights.to_numpy()
+    return pd.DataFrame(
+        {
+            "round": res.trace["round"][last].to_numpy(),
+            "accuracy": accuracy.mean(axis=1),
+            "lowest": accuracy.min(axis=1),
+            "highest": accuracy.max(axis=1),
+            "loss": loss.mean(axis=1),
+            "abnormal with weight": int((weights[~normal] > 0.1).sum()),
+            "normal without": int((weights[normal] <= 0.1).sum()),
+        }
+    )
+
+
+def table_of(folder: Path) -> pd.DataFrame:
+    """Return all lines of the fits in a folder."""
+    return pd.concat([pd.read_csv(file) for file in sorted(folder.glob("*/*.csv"))], ignore_index=True)
+
+
+def last_lines(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the accuracy after the last round, the mean over replicates, one row a setting and one column a method."""
+    ends = table.sort_values("round").groupby(["skew", "corruption", "share", "network", "replicate", "method"]).tail(1)
+    where = ["skew", "corruption", "share", "network"]
+    return ends.pivot_table(index=where, columns="method", values="accuracy", aggfunc="mean")
+
+
+def draw_accuracy(table: pd.DataFrame) -> Figure:
+    """Draw accuracy over rounds, the mean over normal clients with the band of all, a panel for each setting."""
+    panels = list(table.groupby(["skew", "corruption", "share", "network"]))
+    columns = min(len(panels), 4)
+    rows = -(-len(panels) // columns)
+    figure = needs_matplotlib()(figsize=(4.2 * columns, 3.2 * rows + 0.8), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+    for ax, (where, lines) in zip(axes, panels, strict=False):
+        for name, line in lines.groupby("method"):
+            curve = line.groupby("round")[["accuracy", "lowest", "highest"]].mean()
+            (drawn,) = ax.plot(curve.index, curve["accuracy"], label=name, ls="--" if name == "oracle" else "-")
+            ax.fill_between(curve.index, curve["lowest"], curve["highest"], color=drawn.get_color(), alpha=0.12, lw=0)
+        skew = {"none": "all classes", "labels": "label shards"}[where[0]]
+        ax.set(title=f"{skew}, {where[1]}, share {where[2]:g}, {where[3]}", xlabel="round", ylabel="accuracy")
+        ax.spines[["top", "right"]].set_visible(False)
+    for ax in axes[len(panels) :]:
+        ax.set_axis_off()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def caption_of(images: Images, size: Size, replicates: int) -> str:
+    """Return what is drawn, and every setting that the paper leaves open."""
+    grey = images.X.shape[1] == 784
+    network = "LeNet5, tanh, mean pooling" if grey else "A VGG of six convolutions, 138,330 parameters"
+    return (
+        f"Accuracy on {size.test} test images of {images.name} over rounds: the mean over normal clients, and the band "
+        f"of all of them; {replicates} replicate(s). {network}, Xavier initialisation. M = {size.M} clients of "
+        f"{size.n or len(images.X) // size.M} images; with label shards each has two of the {2 * size.M} parts of the "
+        "images sorted by class. LF: y becomes 9 - y; OOD: x becomes .7 x + U(0, 1).\n"
+        f"Open in the paper (Appendix D.3 is not public), chosen by us: {size.rounds} rounds at step {size.step:g}, "
+        f"batches of {size.batch}; random graphs have Metropolis weights; b of BRIDGE-T is the largest that the "
+        "network allows; aDFL (paper) has gradient norms of all rows, lambda 3, two stages from BRIDGE-M, each of them "
+        "as many rounds; aDFL (agreement) has weights from class_agreement at the initial parameters; SLBRN-M runs on "
+        "undirected networks only.\n"
+    )

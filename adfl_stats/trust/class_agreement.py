@@ -1,0 +1,156 @@
+"""Which clients label alike: their class means of features at a common point, compared pair by pair.
+
+Where clients hold few classes each, gradient norms and losses of normal clients are as large as those of clients with
+wrong labels, and no start serves all clients. Class means do not have that problem: two clients that label alike have
+the same mean for a class that both hold, whatever else they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from adfl_stats._arguments import in_interval
+from adfl_stats._types import Array, Ints, Mask
+
+__all__ = ["ClassAgreement", "class_agreement"]
+
+# Rows of a class that a client needs for a mean with a variance. Ours.
+LEAST_ROWS = 10
+# Means of different classes with a larger p-value are those of one class under two labels. Ours.
+ALIKE = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class ClassAgreement:
+    """Who labels alike.
+
+    Attributes
+    ----------
+    weights : ndarray (M,)
+        1 for clients that are kept, 0 for the fewest (about) without whom nobody is in conflict.
+    conflicts, agreements : ndarray (M, M)
+        In how many classes two clients contradict one another, and in how many they agree.
+    compared : DataFrame
+        Every comparison: clients, classes, the squared distance of their means over its expectation, its p-value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import adfl_stats as ad
+    >>> rows = np.random.default_rng(1).normal(size=(3, 50, 2))
+    >>> found = ad.class_agreement(rows, np.zeros((3, 50), dtype=int))
+    >>> found.agreements.sum(), len(found.compared)
+    (np.int64(6), 3)
+    """
+
+    weights: Array
+    conflicts: Ints
+    agreements: Ints
+    compared: pd.DataFrame
+
+
+def class_agreement(features: Sequence[Array], classes: Sequence[Ints], *, level: float = 0.01) -> ClassAgreement:
+    """Find the clients that label as the majority does, for ``DFL(weights=...)``.
+
+    For a class that clients m and k both hold, the squared distance of their mean features is compared with its
+    expectation under equal distributions, tr(S_m / n_m + S_k / n_k), by chi-square with Satterthwaite's degrees of
+    freedom. They conflict where it is too large, at `level` over the number of comparisons, and where means of
+    *different* classes are alike. The client with most conflicts is set aside, again and again, until none are left; of
+    several that with the fewest agreements.
+
+    Clients whose images differ for good reasons, such as other handwriting, conflict as well.
+
+    Parameters
+    ----------
+    features : sequence of ndarray (n_m, q)
+        Of each client's rows at a point that all share: hidden units of a network at its initial parameters, or the
+        rows themselves.
+    classes : sequence of ndarray (n_m,)
+        Their labels.
+    level : float
+        The probability of any conflict among clients that label alike, about.
+
+    Returns
+    -------
+    ClassAgreement
+        Weights and what they rest on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import adfl_stats as ad
+    >>> rng = np.random.default_rng(1)
+    >>> classes = [rng.integers(3, size=120) for _ in range(6)]
+    >>> features = [np.eye(3)[y] + rng.normal(size=(120, 3)) for y in classes]
+    >>> classes[4] = 2 - classes[4]                      # one client counts backwards
+    >>> ad.class_agreement(features, classes).weights.tolist()
+    [1.0, 1.0, 1.0, 1.0, 0.0, 1.0]
+    """
+    in_interval(level, "level", 0.0, 1.0, open_low=True, open_high=True)
+    if len(features) != len(classes) or any(len(f) != len(y) for f, y in zip(features, classes, strict=False)):
+        raise ValueError("features and classes must have an entry for each client, with as many rows in both")
+    cells = [cell for m, (f, y) in enumerate(zip(features, classes, strict=True)) for cell in _cells(m, f, y)]
+    M, compared = len(features), _compared(cells)
+    same = compared["class"] == compared["other class"]
+    contradict = compared["p"].where(same, 1.0) < level / max(int(same.sum()), 1)
+    contradict |= ~same & (compared["p"] > ALIKE)
+    conflicts, agreements = (_counts(compared[mask], M) for mask in (contradict, same & ~contradict))
+    return ClassAgreement(_kept(conflicts, agreements).astype(np.float64), conflicts, agreements, compared)
+
+
+def _cells(m: int, features: Array, classes: Ints) -> list[tuple[int, Any, Array, float, float]]:
+    """Return client, class, mean and trace of V and of V^2, V being the covariance of the mean, of each class held."""
+    found = []
+    for label in np.unique(classes):
+        rows = np.asarray(features[classes == label], dtype=np.float64)
+        n = len(rows)
+        if n < LEAST_ROWS:
+            continue
+        centred = rows - rows.mean(axis=0)
+        # Of the two products with the same nonzero eigenvalues, the smaller.
+        product = centred @ centred.T if n < rows.shape[1] else centred.T @ centred
+        scale = n * (n - 1.0)
+        found.append((m, label, rows.mean(axis=0), np.trace(product) / scale, np.sum(product**2) / scale**2))
+    return found
+
+
+def _compared(cells: list[tuple[int, Any, Array, float, float]]) -> pd.DataFrame:
+    """Compare the classes of each pair of clients."""
+    if not cells:
+        raise ValueError(f"no client has {LEAST_ROWS} rows of a class; fewer do not show who labels alike")
+    clients, labels, means, traces, squares = (np.array(part) for part in zip(*cells, strict=True))
+    first, second = np.nonzero(clients[:, None] < clients[None])
+    lengths = np.sum(means**2, axis=1)
+    distance = np.maximum((lengths[:, None] + lengths[None] - 2.0 * means @ means.T)[first, second], 0.0)
+    expected = np.maximum(traces[first] + traces[second], np.finfo(float).tiny)
+    # tr (A + B)^2 is at most (sqrt tr A^2 + sqrt tr B^2)^2: few degrees of freedom rather than many.
+    df = expected**2 / np.maximum((np.sqrt(squares[first]) + np.sqrt(squares[second])) ** 2, np.finfo(float).tiny)
+    columns = {
+        "client": clients[first],
+        "other": clients[second],
+        "class": labels[first],
+        "other class": labels[second],
+    }
+    ratio = distance / expected
+    return pd.DataFrame({**columns, "ratio": ratio, "p": stats.chi2.sf(ratio * df, df)})
+
+
+def _counts(pairs: pd.DataFrame, M: int) -> Ints:
+    counts = np.zeros((M, M), dtype=np.int64)
+    np.add.at(counts, (pairs["client"].to_numpy(), pairs["other"].to_numpy()), 1)
+    return counts + counts.T
+
+
+def _kept(conflicts: Ints, agreements: Ints) -> Mask:
+    """Set the client with most conflicts aside until none are left among the others."""
+    left = np.ones(len(conflicts), dtype=bool)
+    while (conflicts[np.ix_(left, left)] > 0).any():
+        many, few = (conflicts[:, left] > 0).sum(axis=1), (agreements[:, left] > 0).sum(axis=1)
+        left[max(np.flatnonzero(left), key=lambda m: (many[m], -few[m], conflicts[m, left].sum()))] = False
+    return left

@@ -1,0 +1,102 @@
+"""The networks and the study of the paper's section 5.2, in small."""
+
+import numpy as np
+import pytest
+
+import adfl_stats as ad
+from adfl_stats.cli.main import main
+from adfl_stats.datasets.images import Images
+
+jax = pytest.importorskip("jax")
+
+from adfl_stats.simulate import section52  # noqa: E402
+from adfl_stats.simulate.image_networks import lenet5, small_vgg, vgg16  # noqa: E402
+
+SMALL = section52.Size(6, 60, 2, 0.2, 30, 40, ("circle-4",), (0.34,), ("LF",))
+
+
+@pytest.fixture(scope="module")
+def images():
+    """Ten prototypes in noise."""
+    rng = np.random.default_rng(0)
+    prototypes = rng.uniform(size=(10, 784)) > 0.7
+
+    def draw(n):
+        y = rng.integers(10, size=n)
+        return (0.8 * prototypes[y] + 0.2 * rng.uniform(size=(n, 784))).astype(np.float32), y
+
+    return Images("prototypes", *draw(360), *draw(40), tuple("0123456789"), "here", "none")
+
+
+def test_networks_have_the_sizes_of_their_papers():
+    assert lenet5().n_params == 61_706
+    assert small_vgg().n_params == 138_330
+    # 14,714,688 in the convolutions, as published; the dense layers are those for 32 x 32 images.
+    convolutions = sum(weight.size + offset.size for weight, offset in vgg16().params[:13])
+    assert convolutions == 14_714_688
+
+
+def test_initial_weights_are_xaviers():
+    weight, offset = lenet5(3).params[2]
+    bound = np.sqrt(6.0 / (400 + 120))
+    assert not offset.any()
+    assert 0.98 * bound < np.abs(weight).max() <= bound
+    np.testing.assert_allclose(weight.std(), bound / np.sqrt(3.0), rtol=0.02)
+
+
+def test_gradients_by_differences():
+    net, rng = lenet5(1), np.random.default_rng(0)
+    rows = rng.uniform(size=(3, 28, 28, 1)), np.array([1, 5, 9])
+    losses = ad.losses.from_jax(net.loss, net.params, [rows])
+    theta, direction = losses.start()[0], rng.normal(size=losses.P)
+    differences = (losses.loss(0, theta + 1e-6 * direction) - losses.loss(0, theta - 1e-6 * direction)) / 2e-6
+    np.testing.assert_allclose(losses.whole_gradients(theta[None])[0] @ direction, differences, rtol=1e-4)
+
+
+@pytest.mark.parametrize("net", [small_vgg(1), vgg16(1)])
+def test_shapes_of_the_vggs(net):
+    found = jax.eval_shape(net.logits, net.params, np.zeros((3, 32, 32, 3), dtype=np.float32))
+    assert found.shape == (3, 10)
+
+
+def test_a_study_is_resumed(images, tmp_path, monkeypatch):
+    setting = next(s for s in section52.settings(SMALL, 1) if s.skew == "labels")
+    shared = section52.shared_images(images, setting, SMALL)
+    assert shared.abnormal.sum() == 2
+    assert all(len(np.unique(classes)) <= 5 for _, classes in shared.data)
+    oracle = tmp_path / setting.name / "oracle.csv"
+    keep = {"oracle", "DFL", "aDFL (agreement)"}
+    every = section52.methods
+    monkeypatch.setattr(section52, "methods", lambda *a, **k: {n: m for n, m in every(*a, **k).items() if n in keep})
+    assert set(section52.run_setting(images, setting, SMALL, tmp_path)) == keep
+    first = oracle.read_text()
+    oracle.write_text("round\n1\n")
+    list(section52.run_setting(images, setting, SMALL, tmp_path))
+    assert oracle.read_text() == "round\n1\n"
+    oracle.write_text(first)
+    table = section52.table_of(tmp_path)
+    assert set(table["method"]) == keep
+    assert table["accuracy"].between(0.0, 1.0).all()
+    assert section52.last_lines(table).shape == (1, 3)
+    assert len(section52.draw_accuracy(table).axes) == 1
+
+
+def test_the_command_says_what_it_needs(capsys):
+    assert main(["reproduce", "section5.2", "--quick"]) == 2
+    assert "--images" in capsys.readouterr().err
+
+
+def test_cifar10_files(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(1)
+    pixels = rng.integers(256, size=(4, 1024, 3)).astype(np.uint8)
+    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
+        image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    (tmp_path / "train_lables.json").write_text(str(list(range(10)) * 2))
+    (tmp_path / "test_lables.json").write_text("[1, 2, 3, 4]")
+    read = ad.datasets.cifar10(tmp_path)
+    assert read.X.shape == (20, 3072)
+    np.testing.assert_allclose(read.test_images[2].reshape(1024, 3), pixels[2] / 255.0, atol=1e-7)
+    (tmp_path / "test_lables.json").write_text("[1, 2, 3]")
+    with pytest.raises(ValueError, match="3 classes for 4 images"):
+        ad.datasets.cifar10(tmp_path)

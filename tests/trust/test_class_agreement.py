@@ -1,0 +1,59 @@
+"""Clients that label alike, found by class means."""
+
+import numpy as np
+import pytest
+
+import adfl_stats as ad
+
+CLASSES, Q = 6, 12
+
+
+def shards(seed, M=12, n=80, held=2, wrong=0.25, corrupt="labels"):
+    """Clients with a few classes each, of which some count backwards or have other features."""
+    rng = np.random.default_rng(seed)
+    centres = 1.5 * rng.normal(size=(CLASSES, Q))
+    bad = np.zeros(M, dtype=bool)
+    bad[rng.choice(M, round(wrong * M), replace=False)] = True
+    features, classes = [], []
+    for m in range(M):
+        y = rng.choice(rng.choice(CLASSES, held, replace=False), n)
+        x = centres[y] + rng.normal(size=(n, Q))
+        features.append(x + 1.0 if bad[m] and corrupt == "features" else x)
+        classes.append(CLASSES - 1 - y if bad[m] and corrupt == "labels" else y)
+    return features, classes, bad
+
+
+@pytest.mark.parametrize("corrupt", ["labels", "features"])
+@pytest.mark.parametrize("held", [2, CLASSES])
+def test_the_majority_is_found(held, corrupt):
+    for seed in range(5):
+        features, classes, bad = shards(seed, held=held, corrupt=corrupt, n=60 * held)
+        found = ad.class_agreement(features, classes)
+        assert (found.weights == ~bad).mean() >= (0.9 if held == 2 else 1.0)
+
+
+def test_the_level_is_kept():
+    """Clients that label alike: at most a few of a hundred data sets have any conflict at level .05."""
+    conflicts = 0
+    for seed in range(100):
+        features, classes, _ = shards(seed, M=8, held=CLASSES, wrong=0.0, n=150)
+        conflicts += bool(ad.class_agreement(features, classes, level=0.05).conflicts.any())
+    assert conflicts <= 12
+
+
+def test_ratios_are_those_by_hand():
+    features, classes, _ = shards(3, M=4, held=3, wrong=0.0)
+    found = ad.class_agreement(features, classes).compared
+    line = found[(found["class"] == found["other class"])].iloc[0]
+    a, b = (features[int(line[who])][classes[int(line[who])] == line["class"]] for who in ("client", "other"))
+    expected = a.var(axis=0, ddof=1).sum() / len(a) + b.var(axis=0, ddof=1).sum() / len(b)
+    np.testing.assert_allclose(line["ratio"], ((a.mean(axis=0) - b.mean(axis=0)) ** 2).sum() / expected, rtol=1e-9)
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="an entry for each client"):
+        ad.class_agreement([np.ones((20, 2))], [np.ones(19)])
+    with pytest.raises(ValueError, match="no client has 10 rows of a class"):
+        ad.class_agreement([np.ones((5, 2))], [np.arange(5)])
+    with pytest.raises(ValueError, match="level"):
+        ad.class_agreement([np.ones((20, 2))], [np.ones(20)], level=0.0)
