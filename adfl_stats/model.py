@@ -15,7 +15,6 @@ from adfl_stats._arguments import one_of
 from adfl_stats._model_warnings import warn_of_error, warn_of_network, warn_of_overflow
 from adfl_stats._threads import default_threads, one_blas_thread, team_of
 from adfl_stats._types import FamilyLike, FrameLike, Mask
-from adfl_stats.data.batches import of_clients
 from adfl_stats.data.client_data import ClientData, assembled, table_data
 from adfl_stats.data.formula import callers_names
 from adfl_stats.engine.attacks import Attack
@@ -375,7 +374,7 @@ class DecentralizedGLM:
         def work(place: Ranks) -> FitRecord:
             if place.here:
                 return self._fitted(method, plan, data, self._glm(data), self._place, team)
-            glm = GLM(of_clients(data, place.own), self.family, self.penalty)
+            glm = self._glm(data).share(place.own)
             return whole_record(self._fitted(method, plan, data, glm, place, team), self._place)
 
         facts = {"the method": repr(method), "the options": repr(plan), **self._facts()}

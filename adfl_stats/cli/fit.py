@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ EXAMPLES = """examples:
   adfl-stats fit data.tsv --formula "y ~ x" --client id --network W.npy --method Bridge --option rule=trimmed b=2
   adfl-stats fit data.csv --formula "y ~ x" --client id --network edges.csv --rounds 300 --step 0.1 --attack SignFlip \\
       --attackers 3 7 --attack-option scale=2
+  mpiexec -n 4 adfl-stats fit data.csv --formula "y ~ x" --client id --network edges.csv --mpi
   adfl-stats fit data.csv --formula "y ~ x" --client id --network edges.csv --quiet --json fit.json --html fit.html
 
 Exit status: 0; 2 on bad input; 130 after Ctrl-C. IDs of clients stay as they are written: 007 is not 7."""
@@ -72,6 +74,10 @@ def add_fit(commands: Any) -> None:
     method.add_argument("--attack", help=f"false messages, a stress test: {', '.join(ATTACKS)}")
     method.add_argument("--attackers", nargs="+", default=[], metavar="ID", help="the clients that send them")
     method.add_argument("--attack-option", nargs="+", default=[], metavar="NAME=VALUE", help="arguments of the attack")
+    method.add_argument(
+        "--mpi", action="store_true",
+        help="spread the clients over the ranks of mpiexec; the same results, said and written by rank 0",
+    )  # fmt: skip
     out = fit.add_argument_group("output")
     out.add_argument("--cov-type", help=f"{', '.join(COV_TYPES)}; by default what the fit chooses")
     out.add_argument(
@@ -92,6 +98,30 @@ def add_fit(commands: Any) -> None:
 
 
 def _fit(options: argparse.Namespace) -> None:
+    if not options.mpi:
+        _fit_here(options, None)
+        return
+    ranks = ad.MPI()
+    with ranks.together():
+        if ranks.rank == 0:
+            _fit_here(options, ranks)
+        else:
+            _fit_elsewhere(options, ranks)
+
+
+def _fit_elsewhere(options: argparse.Namespace, ranks: ad.MPI) -> None:
+    """Take part in a fit without a word: rank 0 says and writes what all ranks know."""
+    silent = dict.fromkeys(("save", "clients", "coef_csv", "json", "html", "screen"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _fit_here(argparse.Namespace(**vars(options) | silent | {"quiet": True, "sensitivity": False}), ranks)
+    except Exception as error:
+        # One that all ranks meet is said by rank 0; of one that only this rank meets `together` has the cause.
+        raise SystemExit(2) from error
+
+
+def _fit_here(options: argparse.Namespace, ranks: ad.MPI | None) -> None:
     # All that can be wrong with the options is said before the file is read.
     method, attack = _method(options), _attack(options)
     if options.cov_type is not None:
@@ -120,6 +150,8 @@ def _fit(options: argparse.Namespace) -> None:
         heterogeneity=options.heterogeneity,
         attack=attack,
         progress=watched,
+        transport=ranks,
+        keep_data=options.sensitivity,
     )
     sensitivity = res.sensitivity(progress=watched) if options.sensitivity else None
     if options.cov_type:

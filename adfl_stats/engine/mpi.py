@@ -92,7 +92,7 @@ class MPI:
         object
             What `work` returned.
         """
-        with self._together(), self._quiet():
+        with self.together(), self._quiet():
             self._agree(facts)
             working = min(self.size, len(bounds) - 1)
             team = self._comm.Split(0 if self.rank < working else 1, self.rank)
@@ -132,8 +132,16 @@ class MPI:
             yield
 
     @contextmanager
-    def _together(self) -> Iterator[None]:
-        """Let an error that all ranks meet pass; end all of them where only some do, as the others would wait."""
+    def together(self) -> Iterator[None]:
+        """Let an error that all ranks meet pass; end all of them where only some do, as the others would wait.
+
+        Fits are made inside of this context. Around what a program does besides, such as reading files, it does the
+        same for that.
+
+        Yields
+        ------
+        None
+        """
         try:
             yield
         except BaseException:

@@ -70,6 +70,13 @@ def weighted(ranks):
     compare(model_of("gaussian"), ranks, ad.ADFL(protect=[0, 20]), heterogeneity="none")
 
 
+def robust(ranks):
+    """The scale of Huber's loss, and the regression behind it, are of all clients."""
+    sim = ad.simulate.glm_design("gaussian", M=M, n=(20, 40), p=P, seed=4)
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(sim.X, sim.y, sim.client), CIRCLE, "huber")
+    compare(model, ranks, ad.DFL(), rounds=5)
+
+
 def alone(ranks):
     """One batch of clients: the other ranks wait for its results."""
     transport.BATCH_CLIENTS = M

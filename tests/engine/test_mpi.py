@@ -7,7 +7,10 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
+
+import adfl_stats as ad
 
 PROGRAM = Path(__file__).with_name("on_ranks.py")
 # Beside the interpreter, where the wheel of MPICH puts it, or of the system.
@@ -16,20 +19,28 @@ MPIEXEC = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shut
 
 def on_ranks(ranks, *cases, timeout=300):
     """Run the program; return it, with what it said."""
+    return launched(ranks, sys.executable, str(PROGRAM), *cases, timeout=timeout)
+
+
+def launched(ranks, *command, timeout=300, **where):
+    """Run a command on some ranks; return it, with what it said."""
     pytest.importorskip("mpi4py", reason="MPI needs mpi4py: pip install 'adfl-stats[mpi]'")
     if MPIEXEC is None:
         pytest.skip("MPI needs mpiexec: pip install 'adfl-stats[mpi]'")
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.run(
-        [MPIEXEC, "-n", str(ranks), sys.executable, str(PROGRAM), *cases],
+        [MPIEXEC, "-n", str(ranks), *command],
         capture_output=True,
         text=True,
         timeout=timeout,
         env=os.environ | threads,
+        **where,
     )
 
 
-@pytest.mark.parametrize(("ranks", "cases"), [(2, ["whole", "refused", "alone"]), (3, ["rounds", "weighted"])])
+@pytest.mark.parametrize(
+    ("ranks", "cases"), [(2, ["whole", "refused", "alone"]), (3, ["rounds", "weighted", "robust"])]
+)
 def test_ranks_give_the_bits_of_a_fit_without_them(ranks, cases):
     done = on_ranks(ranks, *cases)
     assert done.returncode == 0, done.stderr
@@ -53,6 +64,23 @@ def test_ranks_that_were_given_different_networks_are_named():
     done = on_ranks(2, "disagree")
     assert done.returncode != 0
     assert "the ranks disagree about the network: rank 0 has " in done.stderr
+
+
+def test_the_command_line_speaks_through_rank_zero(tmp_path):
+    """Of two ranks; bad input is said once."""
+    sim = ad.simulate.glm_design("gaussian", M=6, n=20, p=2, seed=1)
+    sim.frame().to_csv(tmp_path / "rows.csv", index=False)
+    edges = [(k, (k + 1) % 6) for k in range(6)]
+    pd.DataFrame(edges, columns=["source", "target"]).to_csv(tmp_path / "edges.csv", index=False)
+    given = ["fit", "rows.csv", "--client", "client", "--network", "edges.csv", "--formula"]
+    program = [sys.executable, "-m", "adfl_stats", *given]
+    alone = subprocess.run([*program, "y ~ x1 + x2"], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    both = launched(2, *program, "y ~ x1 + x2", "--mpi", "--json", "fit.json", cwd=tmp_path)
+    assert (both.returncode, both.stdout) == (0, alone.stdout), both.stderr
+    assert (tmp_path / "fit.json").exists()
+    wrong = launched(2, *program, "y ~ x9", "--mpi", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("adfl-stats: ") == 1, wrong.stderr
 
 
 def test_one_process_without_mpiexec_is_one_rank():
