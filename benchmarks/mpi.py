@@ -1,9 +1,9 @@
 """Fits over the ranks of MPI: strong scaling, what one rank costs, many clients, and a model of many ranks.
 
-``python benchmarks/mpi.py`` starts itself with mpiexec on one and two ranks (``--ranks``); ``--large`` adds 10^5 clients
-by the limit and 10^6 clients in rounds, with the peak memory of each rank. Times are wall-clock times of the slowest rank:
-a rank that shares its processor with other programs waits for it in every round, so measure on a quiet machine. The
-last table is a model, not a measurement: compute time by the measured round, messages by the measured latency and
+``python benchmarks/mpi.py`` starts itself with mpiexec on one and two ranks (``--ranks``); ``--large`` adds 10^5
+clients by the limit and 10^6 clients in rounds, with the peak memory of each rank. Times are wall-clock times of the
+slowest rank: a rank that shares its processor with other programs waits for it in every round, so measure on a quiet
+machine. The last table is a model, not a measurement: work by the measured round, messages by the measured latency and
 bandwidth between two ranks of this machine.
 """
 
@@ -19,6 +19,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ def on_rank(large: bool) -> dict[str, Any]:
     """What one rank measures."""
     from mpi4py.MPI import COMM_WORLD, MAX
 
-    ranks, found = ad.MPI(), {}
+    ranks = ad.MPI()
+    found: dict[str, Any] = {}
     for name, size in SIZES.items():
         model = model_of("binomial", *size)
         here = per_round(model, None) if ranks.size == 1 else np.nan
@@ -87,12 +89,13 @@ def on_rank(large: bool) -> dict[str, Any]:
     if ranks.size > 1:
         found["latency"], found["bandwidth"] = latency(COMM_WORLD, 1), 8e6 / latency(COMM_WORLD, 10**6, 20)
     if large:
-        for name, family, size, options in (
-            ("10^5 clients, default fit", "gaussian", (10**5, 30, 10), {}),
-            ("10^6 clients, 100 rounds", "gaussian", (10**6, 5, 3), {"method": ad.DFL(), "step": 0.1, "rounds": 100}),
+        rounds: dict[str, Any] = {"method": ad.DFL(), "step": 0.1, "rounds": 100}
+        for name, size, options in (
+            ("10^5 clients, default fit", (10**5, 30, 10), {}),
+            ("10^6 clients, 100 rounds", (10**6, 5, 3), rounds),
         ):
-            model = model_of(family, *size)
-            seconds = timed(lambda model=model, options=options: model.fit(transport=ranks, **options))
+            model = model_of("gaussian", *size)
+            seconds = timed(partial(model.fit, transport=ranks, **options))
             found[name] = [COMM_WORLD.allreduce(seconds, MAX), COMM_WORLD.allreduce(peak(), MAX)]
             del model
     return found
@@ -133,7 +136,8 @@ def main() -> None:
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
     one, several = launched(1, large=False), launched(given.ranks, given.large)
     for name in SIZES:
-        here, there, spread = *one[name], several[name][1]
+        here, there = one[name]
+        spread = several[name][1]
         print(f"{name}: {1e6 * here:.0f} us a round without MPI, {there / here:.3f} of it on one rank (wanted 1.05), "
               f"{here / spread:.2f} times as fast on {given.ranks} (wanted 1.7 on 2)")  # fmt: skip
     print(f"latency {1e6 * several['latency']:.1f} us, bandwidth {several['bandwidth'] / 2**30:.1f} GiB/s")

@@ -107,11 +107,13 @@ class GLM:
 
     def share(self, clients: slice) -> GLM:
         """Return the losses of some consecutive clients of all, for a place that works on these alone."""
-        own = GLM(of_clients(self.data, clients), self.family, self.penalty)
+        return self._knowing(GLM(of_clients(self.data, clients), self.family, self.penalty))
+
+    def _knowing(self, other: GLM) -> GLM:
+        """Return other losses of the same family, with what is known here of the rows of all clients."""
         if self.family.name == "huber":
-            # A robust regression on the rows of all.
-            own.__dict__["_robust_estimate"] = self._robust_estimate
-        return own
+            other.__dict__["_robust_estimate"] = self._robust_estimate
+        return other
 
     @property
     def labels(self) -> pd.Index:
@@ -138,7 +140,7 @@ class GLM:
         """The same losses without the penalty."""
         if self.penalty is None:
             return self
-        return GLM(self.data, self.family, total=self._total, gather=self._gather)
+        return self._knowing(GLM(self.data, self.family, total=self._total, gather=self._gather))
 
     @property
     def quadratic(self) -> bool:
