@@ -39,8 +39,7 @@ NAMESPACES = {
 GROUPS = {
     "Data, network, model": [
         "ClientData", "Network", "DecentralizedGLM", "DecentralizedModel", "Losses", "family", "Huber", "Ridge",
-        "mallows",
-        "MPI",
+        "mallows", "MPI", "Gossip",
     ],
     "Methods": [
         "ADFL", "DFL", "Oracle", "Local", "Bridge", "ClippedGossip", "GeometricMedian", "IOS", "NNA", "UBAR", "SLBRN",
