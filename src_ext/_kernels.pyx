@@ -23,8 +23,8 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 cdef extern from "blocks.h" nogil:
-    enum: ADFL_GAUSSIAN, ADFL_TWEEDIE
-    enum: ADFL_MEAN, ADFL_MEDIAN, ADFL_TRIMMED, ADFL_KRUM, ADFL_BULYAN, ADFL_CLIP_KNOWN, ADFL_NNA
+    enum: ADFL_N_FAMILIES
+    enum: ADFL_MEAN, ADFL_MEDIAN, ADFL_TRIMMED, ADFL_KRUM, ADFL_BULYAN, ADFL_CLIP_KNOWN, ADFL_N_RULES
     ctypedef struct adfl_network:
         int32_t *pairs
     ctypedef struct adfl_rule:

@@ -24,8 +24,8 @@ cdef class Combiner:
         same("weights", 0, weights.shape[0], indices.shape[0], "one for each entry of indices")
         if bad is not None:
             same("bad", 0, bad.shape[0], indices.shape[0], "one for each entry of indices")
-        if not ADFL_MEAN <= rule <= ADFL_NNA:
-            raise ValueError(f"rule={rule}: the codes of rules are {ADFL_MEAN} to {ADFL_NNA}")
+        if not 0 <= rule < ADFL_N_RULES:
+            raise ValueError(f"rule={rule}: the codes of rules are 0 to {ADFL_N_RULES - 1}")
         if rule == ADFL_CLIP_KNOWN and bad is None:
             raise ValueError(f"rule={rule} clips by the entries that are known to be bad; give them as `bad`")
         if not 0 <= count < 2**31:

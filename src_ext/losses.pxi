@@ -75,8 +75,8 @@ cdef class RowLoss(Loss):
             raise ValueError(
                 f"X has {p} columns and outputs={outputs}; wanted is one of each, or more, and less than 2**31 outputs"
             )
-        if not ADFL_GAUSSIAN <= family <= ADFL_TWEEDIE:
-            raise ValueError(f"family={family}: the codes of families are {ADFL_GAUSSIAN} to {ADFL_TWEEDIE}")
+        if not 0 <= family < ADFL_N_FAMILIES:
+            raise ValueError(f"family={family}: the codes of families are 0 to {ADFL_N_FAMILIES - 1}")
         check_bounds("offsets", offsets, n, "rows of X")
         same("y", 0, y.shape[0], n, "one for each row of X")
         same("totals", 0, totals.shape[0], offsets.shape[0] - 1, "one for each client")

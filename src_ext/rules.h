@@ -21,7 +21,8 @@ enum {
     ADFL_CLIP_KNOWN,    /* radius: from the rows that are not bad */
     ADFL_GEOMETRIC,     /* `count` Weiszfeld iterations, distances at least `value` */
     ADFL_IOS,           /* `count` rows are dropped */
-    ADFL_NNA            /* likewise */
+    ADFL_NNA,           /* likewise */
+    ADFL_N_RULES
 };
 
 /* Comparators (pairs of rows, as their places in a tile) that bring each row to the part of the order where
