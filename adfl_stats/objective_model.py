@@ -79,6 +79,7 @@ class DecentralizedModel:
         threads: int | None = None,
         attack: Attack | None = None,
         lines: int = 100,
+        schedule: str = "constant",
     ) -> ObjectiveResults:
         """Estimate the parameters on every client.
 
@@ -100,6 +101,10 @@ class DecentralizedModel:
             Clients that send false messages, from `attacks`.
         lines : int
             About how many lines the trace of a run with `rounds` has; losses and metrics are taken for each.
+        schedule : {"constant", "plateau"}
+            Whether the step stays, or is cut to a tenth where rounds with minibatches no longer lead anywhere: the
+            constant-and-cut schedule of Lang, Zhang & Xiao (2019), which the paper uses for images. Needs `rounds`;
+            ``res.trace`` has the steps.
 
         Returns
         -------
@@ -116,7 +121,10 @@ class DecentralizedModel:
             progress=progress,
             attack=attack,
             lines=whole_number(lines, "lines", 1),
+            schedule=one_of(schedule, "schedule", ("constant", "plateau")),
         )
+        if plan.schedule == "plateau" and plan.rounds is None:
+            raise ValueError("schedule='plateau' needs a number of rounds; pass rounds=")
         problem = self._problem(team_of(threads))
         check_needs(method, problem, plan)
         with one_blas_thread():

@@ -28,6 +28,7 @@ from adfl_stats._progress import progress_bar
 from adfl_stats._types import Array
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.numerical_error import NumericalError, StandardErrors, numerical_error, standard_errors_at
+from adfl_stats.engine.plateau import CUT, Plateau
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.round import Rounds, Scheme, rounds_of
 from adfl_stats.engine.transport import LOCAL, Transport, mean_over
@@ -78,6 +79,8 @@ class Plan:
         Rounds done before this run, where a schedule of networks continues.
     lines : int
         Lines of the trace of a run with `rounds`, about.
+    schedule : {"constant", "plateau"}
+        Whether a run with `rounds` keeps its step, or cuts it where stochastic rounds lead nowhere.
     """
 
     step: float | None = None
@@ -91,6 +94,7 @@ class Plan:
     attack: Attack | None = None
     first_round: int = 0
     lines: int = 100
+    schedule: str = "constant"
 
     def after(self, runs: Sequence[Run]) -> Plan:
         """Return the plan of a run that follows others."""
@@ -136,6 +140,8 @@ class _Loop:
         self.problem, self.run, self.steps, self.scheme = problem, run, steps, scheme
         self.rounds, self.bar = rounds, bar
         self.limit = np.inf
+        # Whether the end of `advance` is a line of the trace.
+        self.watch = True
 
     def advance(self, rounds: int) -> bool:
         """Do `rounds` rounds; return False, with a state of no use, where the iteration diverges."""
@@ -156,6 +162,8 @@ class _Loop:
                 self.limit = BLOW_UP * last + 1e-6 * (1.0 + self.problem.largest(np.abs(run.theta)))
             if self.bar is not None:
                 self.bar.update(n)
+        if not self.watch:
+            return True
         run.record(last, self.problem.transport)
         if (watch := getattr(self.problem.objective, "watch", None)) is not None:
             run.watched.append(watch(run.theta))
@@ -198,7 +206,8 @@ def iterate(
         rounds = rounds_of(scheme, problem, steps, plan.attack, None, plan.first_round)
         loop = _Loop(problem, Run(theta, step, began=start), steps, scheme, rounds, bar)
         if plan.rounds is not None:
-            fine = _exactly(loop, plan.rounds, plan.lines)
+            run_exactly = _with_cuts if plan.schedule == "plateau" else _exactly
+            fine = run_exactly(loop, plan.rounds, plan.lines)
         elif scheme.schedule == "phases":
             fine = _exactly(loop, PHASED_ROUNDS, plan.lines)
         elif not problem.has_curvature:
@@ -230,6 +239,20 @@ def _exactly(loop: _Loop, rounds: int, lines: int) -> bool:
         if not loop.advance(min(chunk, rounds - loop.run.rounds)):
             return False
     _warn_if_restless(loop)
+    return True
+
+
+def _with_cuts(loop: _Loop, rounds: int, lines: int) -> bool:
+    """Do `rounds` rounds, with a shorter step after each plateau."""
+    chunk, plateau, watch = max(1, rounds // lines), Plateau(), loop.watch
+    while loop.run.rounds < rounds:
+        loop.watch = loop.run.rounds % chunk == chunk - 1
+        if not loop.advance(1):
+            return False
+        plateau.add(loop.problem.mean(loop.run.theta))
+        if loop.watch and plateau.reached(loop.run.step):
+            loop.run.step *= CUT
+    loop.watch = watch
     return True
 
 
