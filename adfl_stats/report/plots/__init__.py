@@ -3,6 +3,7 @@
 from adfl_stats.report.plots.client_plots import clients, heterogeneity, screening
 from adfl_stats.report.plots.convergence_plots import lambda_path, rates, trace
 from adfl_stats.report.plots.error_plots import convergence
+from adfl_stats.report.plots.history_plots import history
 from adfl_stats.report.plots.method_plots import coefficients
 from adfl_stats.report.plots.network_plots import network, spectrum
 from adfl_stats.report.plots.reanalysis_plots import bootstrap, sensitivity
@@ -15,6 +16,7 @@ __all__ = [
     "convergence",
     "efficiency_map",
     "heterogeneity",
+    "history",
     "lambda_path",
     "network",
     "rates",
