@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 
 from adfl_stats._archives import digest
 from adfl_stats._arguments import one_of
+from adfl_stats._model_theory import ModelTheory
 from adfl_stats._model_warnings import warn_of_error, warn_of_network, warn_of_overflow
 from adfl_stats._threads import default_threads, one_blas_thread, team_of
 from adfl_stats._types import FamilyLike, FrameLike, Mask
@@ -42,9 +41,6 @@ from adfl_stats.network.archive import to_arrays
 from adfl_stats.network.matching import as_network, matched
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
-from adfl_stats.theory.advice import Advice, advisable, advise_on
-from adfl_stats.theory.local_updates import local_updates
-from adfl_stats.theory.rates import Rates, rates_of
 from adfl_stats.trust import differing_coefficients
 from adfl_stats.trust.weights import trusted_by
 
@@ -53,7 +49,7 @@ __all__ = ["DecentralizedGLM"]
 WEIGHTINGS = ("sample", "client", "random-effects")
 
 
-class DecentralizedGLM:
+class DecentralizedGLM(ModelTheory):
     """A generalised linear model whose data stay with the clients of a network.
 
     Parameters
@@ -415,115 +411,6 @@ class DecentralizedGLM:
             f"DecentralizedGLM({what}, {self.family.label} ({self.family.link}){alpha}, {self.data.n_clients} clients, "
             f"{edges}, N={self.data.n_rows})"
         )
-
-    def rates(self, res: Results) -> Rates:
-        """Measure how fast a fit of this model by `DFL` or `ADFL` converges, and what rounds cannot remove.
-
-        Parameters
-        ----------
-        res : Results
-            What `fit` returned. The factors are those of its last rounds, at its step and weights.
-
-        Returns
-        -------
-        Rates
-            Contraction factors: exact, observed in the trace, and the paper's bound; the error that is left.
-
-        Examples
-        --------
-        >>> import adfl_stats as ad
-        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=50, p=5)
-        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-        >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
-        >>> rates = model.rates(model.fit(ad.DFL(), step=0.1, rounds=200))
-        >>> rates.exact < rates.bound, rates.rounds(1e-3) < rates.rounds(1e-3, "bound")
-        (True, True)
-        """
-        if not isinstance(res, Results):
-            raise TypeError(f"res is a {type(res).__name__}; pass the results of a fit of this model")
-        network = one_network(self.network, "rates, the eigenvalues of the linearised round,")
-        with one_blas_thread():
-            data = self._without_overflow if res.record.set_aside.any() else self.data
-            return rates_of(self._problem(network, data), res.record)
-
-    def local_updates(
-        self,
-        res: Results,
-        local_steps: Sequence[int] = (1, 2, 5, 10, 20),
-        *,
-        message: float = 10.0,
-        step: float | None = None,
-    ) -> pd.DataFrame:
-        """Compare numbers of gradient steps between exchanges, ``DFL(local_steps=k)``: their bias and their cost.
-
-        Nothing is run. The bias is that of the network's consensus, to first order in the clients' curvature and
-        exact for linear models.
-
-        Parameters
-        ----------
-        res : Results
-            A fit of this model by `DFL` or `ADFL`, whose weights are taken.
-        local_steps : sequence of int
-            The numbers to compare.
-        message : float
-            The cost of an exchange, in gradient steps.
-        step : float, optional
-            The learning rate; that of the fit if not given.
-
-        Returns
-        -------
-        DataFrame
-            By number of local steps: bias, the largest over coefficients in standard errors; rounds until the start is
-            forgotten to .05 standard errors; cost, rounds times (message + local steps).
-
-        Examples
-        --------
-        >>> import adfl_stats as ad
-        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=50, p=5)
-        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-        >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
-        >>> table = model.local_updates(model.fit(ad.DFL(), step=0.02, rounds=10), [1, 5])
-        >>> bool(table.loc[1, "bias"] < 1e-9), bool(table.loc[5, "cost"] < 0.4 * table.loc[1, "cost"])
-        (True, True)
-        """
-        network = one_network(self.network, "local_updates, which count rounds,")
-        with one_blas_thread():
-            data = self._without_overflow if res.record.set_aside.any() else self.data
-            return local_updates(self._problem(network, data), res.record, local_steps, message, step)
-
-    def advise(self, tolerance: float = 0.05, method: Method | None = None) -> Advice:
-        """Recommend a step and a number of rounds, with the bottleneck and the effect of repairs.
-
-        Nothing is run: the limit of the iteration is solved for directly, at one step after another.
-
-        Parameters
-        ----------
-        tolerance : float
-            Wanted numerical error, in standard errors of the estimate, as in `fit`.
-        method : DFL or ADFL, optional
-            Its weights and balance; ``DFL()`` if not given. Abnormal clients call for small steps as long as
-            they count: after a fit, ``DFL(weights=res.client_weights)`` asks for its own weights.
-
-        Returns
-        -------
-        Advice
-            A report with `step`, `rounds` and the table of repairs.
-
-        Examples
-        --------
-        >>> import adfl_stats as ad
-        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=50, p=3)
-        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-        >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
-        >>> advice = model.advise()
-        >>> res = model.fit(ad.DFL(), step=advice.step, rounds=int(advice.rounds))
-        >>> bool(res.converged)
-        True
-        """
-        method = advisable(method)
-        network = one_network(self.network, "advise, which solves for the limit of the rounds,")
-        with one_blas_thread():
-            return advise_on(partial(self._problem, data=self._data_for(method)), network, method, tolerance)
 
     def _problem(self, network: Network | NetworkSchedule, data: ClientData | None = None) -> Problem:
         glm = self._glm(self.data if data is None else data)

@@ -37,6 +37,7 @@ LEVELS = {
     "what follows": ("inference", "theory"),
     "what users meet": (
         "_model_warnings",
+        "_model_theory",
         "model",
         "objective_model",
         "datasets",

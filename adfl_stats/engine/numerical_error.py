@@ -94,7 +94,7 @@ def standard_errors_from(problem: Problem, hessian: Array, meat: Array) -> Stand
     scaled = hessian / np.outer(size, size)
     values = linalg.eigvalsh(scaled)
     if values[0] > 1e-13 * values[-1]:
-        # Information that has all but vanished has an inverse without a square.
+        # The inverse of nearly singular information may overflow where it is squared.
         with np.errstate(over="ignore", invalid="ignore"):
             bread, covariance = sandwich(hessian, meat)
         if np.isfinite(covariance).all():

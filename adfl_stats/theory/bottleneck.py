@@ -29,7 +29,7 @@ LEFT = 0.75
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """Rounds as things are, and in two other worlds.
+    """Rounds as things are, and what they would be in two other cases.
 
     Attributes
     ----------
@@ -59,12 +59,12 @@ def bottleneck(problem: Problem, steps: ClientSteps, tolerance: float, rounds: f
     start = problem.objective.start()
     point = weighted_solution(problem, steps.total_weights, problem.mean(start))
     unit = standard_errors_at(problem, point[None], steps.total_weights)
-    world = _World(problem, steps, tolerance, start, point, unit)
-    return Bottleneck(rounds, world.perfect_network(), world.perfect_data())
+    cases = _Cases(problem, steps, tolerance, start, point, unit)
+    return Bottleneck(rounds, cases.perfect_network(), cases.perfect_data())
 
 
 @dataclass(frozen=True, eq=False)
-class _World:
+class _Cases:
     """The weighted equation's solution, the standard errors there, and where runs begin."""
 
     problem: Problem
