@@ -13,6 +13,7 @@ from adfl_stats._types import Array
 
 __all__ = [
     "finite_float64",
+    "flag",
     "float64_array",
     "in_interval",
     "labels_as_written",
@@ -21,6 +22,7 @@ __all__ = [
     "refuse_masked",
     "refuse_other_kinds",
     "several",
+    "shape_of",
     "whole_number",
 ]
 
@@ -51,6 +53,13 @@ def one_of(value: Any, name: str, options: Sequence[str]) -> str:
     return value
 
 
+def flag(value: Any, name: str) -> bool:
+    """Return `value` if it is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} is {value!r} ({type(value).__name__}); give True or False")
+    return bool(value)
+
+
 def whole_number(value: Any, name: str, least: int, most: int | None = 2**63 - 1) -> int:
     """Return `value` as an int from `least` to `most`; seeds have no largest (None)."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
@@ -77,7 +86,7 @@ def in_interval(
     """Return `value` as a finite float inside the interval from `low` to `high`."""
     try:
         # float() would read text such as "0.1", True as 1, what is masked as NaN, and drop imaginary parts.
-        plain = not isinstance(value, (str, bytes, bool, np.ma.MaskedArray)) and np.ndim(value) == 0
+        plain = not isinstance(value, (str, bytes, bool, np.ma.MaskedArray)) and shape_of(value, name) == ()
         number = float(value) if plain and getattr(getattr(value, "dtype", None), "kind", "f") in "fiu" else None
     except (TypeError, ValueError, OverflowError):
         number = None
@@ -89,6 +98,14 @@ def in_interval(
         left, right = "(" if open_low else "[", ")" if open_high or np.isinf(high) else "]"
         raise ValueError(f"{name} is {number:g}; it must lie in {left}{low:g}, {high:g}{right}")
     return number
+
+
+def shape_of(value: Any, name: str) -> tuple[int, ...]:
+    """Return the shape of what may be an array; raise TypeError where it is a list of entries of unequal lengths."""
+    try:
+        return np.shape(value)
+    except ValueError:
+        raise TypeError(f"{name} must hold numbers, and has entries of different lengths") from None
 
 
 def several(value: Any, name: str, wanted: str) -> list[Any]:

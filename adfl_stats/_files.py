@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["checksums", "force", "locked", "refuse_absent", "replacing", "reserve", "size_in_words"]
+__all__ = ["checksums", "force", "locked", "place_of", "refuse_absent", "replacing", "reserve", "size_in_words"]
 
 # Bytes that share a checksum. Ours: small beside memory, and 2 MB of checksums for a terabyte.
 BLOCK = 1 << 22
@@ -47,6 +47,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise type(error)(error.errno, f"{words}; the file was not written", str(path)) from error
     finally:
         beside.unlink(missing_ok=True)
+
+
+def place_of(path: str | os.PathLike[str], name: str) -> Path:
+    """Return a path; raise TypeError that names the argument where it is none."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"{name} is a {type(path).__name__}; give the name of a file, as text or a pathlib.Path")
+    return Path(path)
 
 
 def refuse_absent(path: str | os.PathLike[str], name: str) -> None:

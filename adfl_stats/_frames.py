@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -47,7 +48,9 @@ def foreign_frame(table: Any, name: str) -> Any:
     if not isinstance(opened, nw.DataFrame) and hasattr(table, "__arrow_c_stream__"):
         import pyarrow as pa
 
-        opened = nw.from_native(pa.table(table))
+        # A column exports a stream, too, and is no table.
+        with suppress(pa.ArrowInvalid):
+            opened = nw.from_native(pa.table(table))
     if not isinstance(opened, nw.DataFrame):
         raise TypeError(f"{name} is a {type(table).__name__}; pass a pandas, polars or Arrow table")
     if opened.implementation.is_polars():

@@ -10,6 +10,7 @@ import adfl_stats as ad
 from adfl_stats import networks
 
 HUGE = 10**400
+RAGGED = [[1, 2], [3]]
 DATES = np.array(["2020-01-01"], dtype="M8[D]")
 RNG = np.random.default_rng(0)
 X, Y, CLIENT = RNG.normal(size=(48, 2)), RNG.normal(size=48), np.repeat(np.arange(4), 12)
@@ -24,6 +25,18 @@ def parts(**changes):
     return lambda: ad.ClientData(
         **{"X": X, "y": Y, "offsets": np.arange(0, 49, 12), "labels": pd.RangeIndex(4), "names": ["a", "b"]} | changes
     )
+
+
+def simulated(**sizes):
+    return lambda: ad.simulate.paper_linear(0.0, None, seed=1, **{"M": 4, "n": 10, "p": 2} | sizes)
+
+
+def names(given):
+    return lambda: ad.ClientData.from_arrays(X, Y, CLIENT, names=given)
+
+
+def a_column():
+    return ad.ClientData.from_frame(pd.Series(list("ab"), dtype="category"), "y ~ x", client="site")
 
 
 def fit(**options):
@@ -71,6 +84,21 @@ CASES = {
     "contrasts with NaN": (contrast([np.nan, 1.0]), ValueError, "which cannot be read (it has numbers that are not fi"),
     "nested new rows": (lambda: FIT.predict([[1, 2], [3]]), TypeError, "X must hold numbers, and has entries of diffe"),
     "rounds for ever": (fit(rounds=2**62), ValueError, "rounds is 4611686018427387904; it must be at most 1000000000"),
+    "gossip for ever": (lambda: networks.complete(4).gossip(2**62), ValueError, "k is 4611686018427387904; it must"),
+    "vast simulation": (simulated(p=2**40), ValueError, "p is 1099511627776; it must be at most 100000000"),
+    "vast clients": (simulated(n=2**45), MemoryError, "n is 35184372088832: 4 clients and 2 columns take 2048.0 TiB"),
+    "an array as a file": (lambda: ad.load(X), TypeError, "path is a ndarray; give the name of a file, as text or a"),
+    "a network from bytes": (lambda: ad.Network.from_file(b"a"), TypeError, "path is a bytes; give the name of a file"),
+    "nested rows": (lambda: ad.ClientData.from_arrays(RAGGED, Y, CLIENT), TypeError, "X must hold numbers, and has"),
+    "nested response": (lambda: ad.ClientData.from_arrays(X, RAGGED, CLIENT), TypeError, "y must hold numbers, and h"),
+    "nested penalty": (lambda: ad.Ridge(RAGGED), TypeError, "c must hold numbers, and has entries of different"),
+    "nested sizes": (simulated(n=RAGGED), TypeError, "n must hold numbers, and has entries of dif"),
+    "names of no size": (names(np.array("a")), TypeError, "names is array('a', dtype='<U1'); give a list with one na"),
+    "a column as a frame": (a_column, TypeError, "frame is a Series; pass a pandas, polars or Arrow table"),
+    "a function as a design": (lambda: ad.Study(designs=len), TypeError, "designs has 'len', a builtin_function_or_m"),
+    "a table as a title": (lambda: FIT.report("a.html", title=FRAME), TypeError, "title is    "),
+    "a number to add": (lambda: FIT.report("a.html", also=3), TypeError, "also is 3 (int); give a list of results to"),
+    "an array as a flag": (lambda: FIT.bootstrap(4, progress=Y), TypeError, "progress is array("),
     "huge number of threads": (fit(threads=HUGE), ValueError, "threads is 10000000000000000000... (401 digits)"),
 }  # fmt: skip
 
@@ -79,6 +107,15 @@ CASES = {
 def test_refusals_name_the_argument(attempt, error, words):
     with pytest.raises(error, match=re.escape(words)):
         attempt()
+
+
+def test_a_power_that_chance_has_needs_no_shift():
+    assert (FIT.detection_limit(power=1e-300)["bias"] == 0.0).all()
+
+
+def test_many_combination_steps_are_a_power():
+    net = networks.erdos_renyi(12, 0.3, seed=3)
+    np.testing.assert_allclose(net.gossip(13).W.toarray(), np.linalg.matrix_power(net.W.toarray(), 13), atol=1e-14)
 
 
 def test_seeds_may_be_of_any_length():

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from adfl_stats._arguments import finite_float64, one_of
+from adfl_stats._arguments import finite_float64, flag, one_of
+from adfl_stats._files import place_of
 from adfl_stats._frames import foreign_frame, is_foreign_frame, pandas_columns
 from adfl_stats._types import Array, FrameLike, Ints, Mask
 from adfl_stats.data.columns import (
@@ -296,8 +297,9 @@ class ClientData:
         from adfl_stats.data.parquet import client_data
 
         one_of(missing, "missing", ("raise", "drop"))
-        request = Request(str(Path(path).resolve()), formula, client, offset, exposure, weights, freq_weights, missing)
-        return client_data(request, directory, progress)
+        source = str(place_of(path, "path").resolve())
+        request = Request(source, formula, client, offset, exposure, weights, freq_weights, missing)
+        return client_data(request, directory, flag(progress, "progress"))
 
     @property
     def n_clients(self) -> int:

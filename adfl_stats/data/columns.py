@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from adfl_stats._arguments import finite_float64, refuse_masked
+from adfl_stats._arguments import finite_float64, refuse_masked, shape_of
 from adfl_stats._types import Array, Ints
 
 __all__ = [
@@ -40,14 +40,15 @@ def column_names(X: Any) -> list[str]:
     """Return the names of X's columns; x1, x2, ... for an array."""
     if isinstance(X, pd.DataFrame):
         return [str(name) for name in X.columns]
-    if np.ndim(X) != 2:
-        raise ValueError(f"X must have 2 dimensions (rows, columns), got shape {np.shape(X)}")
-    return [f"x{k + 1}" for k in range(np.shape(X)[1])]
+    shape = shape_of(X, "X")
+    if len(shape) != 2:
+        raise ValueError(f"X must have 2 dimensions (rows, columns), got shape {shape}")
+    return [f"x{k + 1}" for k in range(shape[1])]
 
 
 def given_names(names: Any) -> list[str]:
     """Return names of columns that were given."""
-    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable) or getattr(names, "ndim", 1) == 0:
         raise TypeError(f"names is {names!r}; give a list with one name for each column of X")
     return [str(name) for name in names]
 
@@ -55,6 +56,7 @@ def given_names(names: Any) -> list[str]:
 def coded_response(y: Any) -> tuple[Array, tuple[Any, ...] | None]:
     """Return y as float64, and its classes where it holds labels instead of numbers."""
     refuse_masked(y, "y")
+    shape_of(y, "y")
     values = y if isinstance(y, (pd.Series, pd.Categorical)) else np.asarray(y)
     if values.ndim != 1:
         raise ValueError(f"y must have one dimension, got shape {values.shape}")
@@ -73,8 +75,9 @@ def coded_response(y: Any) -> tuple[Array, tuple[Any, ...] | None]:
 def numbered_clients(client: Any) -> tuple[Ints, pd.Index]:
     """Number the clients by first appearance."""
     refuse_masked(client, "client")
-    if np.ndim(client) != 1:
-        raise ValueError(f"client must have one dimension, got shape {np.shape(client)}")
+    shape = shape_of(client, "client")
+    if len(shape) != 1:
+        raise ValueError(f"client must have one dimension, got shape {shape}")
     codes, labels = pd.factorize(client if isinstance(client, pd.Series) else np.asarray(client))
     if (codes < 0).any():
         raise ValueError(f"client has {int((codes < 0).sum())} missing labels; every row needs its client")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from adfl_stats._files import force, locked, size_in_words
+from adfl_stats._files import force, locked, place_of, size_in_words
 from adfl_stats._progress import progress_bar
 from adfl_stats.data.client_data import ClientData, assembled
 from adfl_stats.data.columns import coded_response
@@ -35,7 +35,7 @@ PARTIAL = "partial-"
 def client_data(request: Request, directory: str | PathLike[str] | None, progress: bool) -> ClientData:
     """Return the data on the memory map, converting the file first where that was not done or it has changed."""
     source = request.source
-    home = Path(directory) if directory is not None else source.with_name(source.name + ".adfl")
+    home = place_of(directory, "directory") if directory is not None else source.with_name(source.name + ".adfl")
     folder = home / request.key
     with _opened(request) as file:
         stamp = _stamp(source)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from adfl_stats._arguments import check_finite, listing
+from adfl_stats._arguments import check_finite, listing, shape_of
 
 __all__ = ["check_parts"]
 
@@ -39,7 +39,7 @@ def check_parts(parts: Mapping[str, Any]) -> None:
     if len(names) != p or len(set(names)) != p:
         raise ValueError(f"names has {len(set(names))} distinct entries for {p} columns of X")
     aside = parts["set_aside"]
-    if aside is not None and (np.shape(aside) != (len(labels),) or np.asarray(aside).dtype != bool):
+    if aside is not None and (shape_of(aside, "set_aside") != (len(labels),) or np.asarray(aside).dtype != bool):
         raise ValueError("set_aside must be a mask with one entry a client")
 
 
@@ -58,7 +58,7 @@ def _check_offsets(offsets: Any, n_clients: int, n: int) -> None:
     if not isinstance(offsets, np.ndarray) or offsets.dtype != np.int64 or offsets.shape != (n_clients + 1,):
         raise TypeError(
             f"offsets must be an array of int64 with {n_clients + 1} entries, one more than labels; "
-            f"found {getattr(offsets, 'dtype', type(offsets).__name__)} of shape {np.shape(offsets)}"
+            f"found {getattr(offsets, 'dtype', type(offsets).__name__)} of shape {shape_of(offsets, 'offsets')}"
         )
     if not offsets.flags.c_contiguous or offsets[0] != 0 or offsets[-1] != n:
         raise ValueError(f"offsets runs from {offsets[0]} to {offsets[-1]}; wanted is from 0 to {n}, the rows of X")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import pandas as pd
 
+from adfl_stats._arguments import flag
 from adfl_stats.inference.bootstrap import Bootstrap, bootstrap_of
 from adfl_stats.inference.coefficients import CoefficientInference
 from adfl_stats.inference.majority import Majority, majority_of
@@ -47,7 +48,9 @@ class Reanalysis(CoefficientInference):
         >>> bool(table.loc["start", "shift"].abs().max() < 0.1), len(table.loc["without"])
         (True, 10)
         """
-        return sensitivity_of(cast("Results", self), clients=clients, progress=progress)
+        return sensitivity_of(
+            cast("Results", self), clients=flag(clients, "clients"), progress=flag(progress, "progress")
+        )
 
     def bootstrap(self, B: int = 400, *, seed: int = 0, progress: bool = False) -> Bootstrap:
         """Draw clients with replacement and fit again, the choice of trusted clients included.
@@ -81,7 +84,7 @@ class Reanalysis(CoefficientInference):
         >>> bool(((ratio > 0.6) & (ratio < 1.4)).all())
         True
         """
-        return bootstrap_of(cast("Results", self), B, seed, progress=progress)
+        return bootstrap_of(cast("Results", self), B, seed, progress=flag(progress, "progress"))
 
     def majority(self) -> Majority:
         """Return how firmly the majority is identified: the best rival half, and how many clients decide.

@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 from os import PathLike
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats._archives import read_arrays, write_arrays
-from adfl_stats._files import refuse_absent
+from adfl_stats._files import place_of, refuse_absent
 from adfl_stats.data.formula_state import formula_of, words_of
 from adfl_stats.engine.ledger import Ledger
 from adfl_stats.engine.numerical_error import NumericalError
@@ -102,7 +101,7 @@ def save(record: RunRecord, path: str | PathLike[str]) -> None:
         arrays |= {f"objective.{name}": getattr(record, name) for name in ("totals", "gradients", "hessian", "noise")}
         arrays |= {f"history.{name}": values for name, values in record.history.items()}
     arrays["json"] = np.frombuffer(json.dumps(words, default=_plain).encode(), dtype=np.uint8)
-    path = Path(path)
+    path = place_of(path, "path")
     write_arrays(path if path.suffix == ".npz" else path.with_name(path.name + ".npz"), arrays)
 
 
@@ -167,7 +166,7 @@ def load(path: str | PathLike[str]) -> Results | ObjectiveResults:
     >>> again.params.equals(res.params)
     True
     """
-    path = Path(path)
+    path = place_of(path, "path")
     path = path if path.suffix == ".npz" or path.exists() else path.with_name(path.name + ".npz")
     refuse_absent(path, "path")
     try:

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
-from adfl_stats._arguments import float64_array, in_interval, listing
+from adfl_stats._arguments import float64_array, in_interval, listing, shape_of
 from adfl_stats._types import Array, NumbersByName
 
 __all__ = ["Lasso", "Penalty", "Ridge"]
@@ -68,7 +68,7 @@ class Ridge:
     c: NumbersByName
 
     def __post_init__(self) -> None:
-        if not isinstance(self.c, Mapping) and np.ndim(self.c) == 0:
+        if not isinstance(self.c, Mapping) and shape_of(self.c, "c") == ():
             in_interval(self.c, "c", 0.0, np.inf)
             return
         values = float64_array(list(self.c.values()) if isinstance(self.c, Mapping) else self.c, "c")

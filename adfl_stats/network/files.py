@@ -13,7 +13,7 @@ from scipy import sparse
 
 from adfl_stats._archives import array_of, check_expansion
 from adfl_stats._arguments import listing
-from adfl_stats._files import refuse_absent
+from adfl_stats._files import place_of, refuse_absent
 from adfl_stats.errors import StorageError
 from adfl_stats.network.inputs import edge_file
 from adfl_stats.network.matrix_market import read_matrix_market
@@ -33,7 +33,7 @@ class Content:
 
 def read(path: str | os.PathLike[str]) -> Content:
     """Return the content of a file, not yet checked as a network."""
-    place = Path(path)
+    place = place_of(path, "path")
     if place.suffix.lower() not in READERS:
         raise ValueError(
             f"path is {str(place)!r}, whose ending {place.suffix!r} is not known; "

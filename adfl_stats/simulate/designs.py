@@ -8,6 +8,7 @@ below.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,14 +18,16 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from adfl_stats._arguments import in_interval, listing, one_of, whole_number
+from adfl_stats._arguments import in_interval, listing, one_of, shape_of, whole_number
+from adfl_stats._files import size_in_words
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.losses.families import family as make_family
 from adfl_stats.simulate.corruptions import CORRUPTIONS, ClientDraw, Kind, corrupt, corruption_kinds, respond
 
 __all__ = ["CORRUPTIONS", "ClientDraw", "Simulation", "glm_design", "hospitals", "paper_linear"]
 
-
+# Most clients, and most columns. Ours: what a machine holds.
+MOST = 10**8
 # Standard deviations of the linear predictor. Ours: probabilities mostly in .1 to .9, means mostly in .4 to 2.7.
 _ETA_SD = {"binomial": 1.0, "poisson": 0.5}
 
@@ -110,14 +113,23 @@ def _streams(seed: Any) -> _Streams:
     return _Streams(*seed.spawn(len(_Streams._fields)))
 
 
-def _client_sizes(n: Any, M: int, rng: np.random.Generator) -> Ints:
-    """Rows per client from one size, a tuple (low, high) or M sizes."""
+def _client_sizes(n: Any, M: int, p: int, rng: np.random.Generator) -> Ints:
+    """Rows per client from one size, a tuple (low, high) or M sizes; with p numbers each they must fit into memory."""
+    sizes = _given_sizes(n, M, rng)
+    # In floating point, where no sum is too large.
+    needed = 8.0 * p * float(sizes.sum(dtype=np.float64))
+    if hasattr(os, "sysconf") and needed > float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE"):
+        raise MemoryError(f"n is {n!r}: {M} clients and {p} columns take {size_in_words(needed)}, more than the memory")
+    return sizes
+
+
+def _given_sizes(n: Any, M: int, rng: np.random.Generator) -> Ints:
     if isinstance(n, tuple) and len(n) == 2:
         low, high = whole_number(n[0], "n[0]", 1), whole_number(n[1], "n[1]", 1)
         if low > high:
             raise ValueError(f"n is {n}; the first of (low, high) must not exceed the second")
         return rng.integers(low, high, size=M, endpoint=True)
-    if np.ndim(n) == 0:
+    if shape_of(n, "n") == ():
         return np.full(M, whole_number(n, "n", 1), dtype=np.int64)
     sizes = np.asarray(n)
     if sizes.shape != (M,) or not np.issubdtype(sizes.dtype, np.integer) or sizes.min() < 1:
@@ -130,7 +142,7 @@ def _client_sizes(n: Any, M: int, rng: np.random.Generator) -> Ints:
 
 def _abnormal_clients(abnormal: Any, M: int, rng: np.random.Generator) -> Ints:
     """Indices of the abnormal clients; the sets of growing shares are nested under one seed."""
-    if np.ndim(abnormal) == 0:
+    if shape_of(abnormal, "abnormal") == ():
         share = in_interval(abnormal, "abnormal", 0.0, 0.5, open_high=True)
         # 0.29 * 100 is 28.999999999999996 in floating point, and 29 clients are meant.
         return rng.permutation(M)[: int(np.floor(share * M + 1e-9))]
@@ -295,13 +307,13 @@ def glm_design(
     """
     one_of(family, "family", ("gaussian", "binomial", "poisson"))
     one_of(covariates, "covariates", ("homogeneous", "heterogeneous"))
-    M, p = whole_number(M, "M", 1), whole_number(p, "p", 1)
+    M, p = whole_number(M, "M", 1, MOST), whole_number(p, "p", 1, MOST)
     noise = in_interval(noise, "noise", 0.0, np.inf, open_high=True)
     if family != "gaussian" and noise != 1.0:
         raise ValueError(f"noise is {noise:g}, but the {family} family has no noise scale; leave it at 1")
     truth, composed = _truth(theta0, family, p, bool(intercept)), make_family(family, link)
     streams = _streams(seed)
-    sizes = _client_sizes(n, M, streams.sizes)
+    sizes = _client_sizes(n, M, p, streams.sizes)
     chosen = _abnormal_clients(abnormal, M, streams.choice)
     kinds = corruption_kinds(corruption, chosen.size)
     X = _covariates(covariates, sizes, p, streams)
@@ -394,11 +406,11 @@ def hospitals(
     >>> hospitals(seed=1).frame().columns.tolist()
     ['hospital', 'readmitted', 'age', 'severity', 'comorbid', 'treated']
     """
-    M, abnormal = whole_number(M, "M", 1), whole_number(abnormal, "abnormal", 0)
+    M, abnormal = whole_number(M, "M", 1, MOST), whole_number(abnormal, "abnormal", 0)
     if 2 * abnormal >= M:
         raise ValueError(f"abnormal is {abnormal} of {M} hospitals; it must be fewer than half of them")
     streams = _streams(seed)
-    sizes = _client_sizes(n, M, streams.sizes)
+    sizes = _client_sizes(n, M, 5, streams.sizes)
     N, rng = int(sizes.sum()), streams.covariates
     mix = np.repeat(streams.clients.standard_normal((M, 3)), sizes, axis=0)
     age = 0.3 * mix[:, 0] + 1.2 * rng.standard_normal(N)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from adfl_stats._files import replacing
+from adfl_stats._files import place_of, replacing
 from adfl_stats.simulate.specification import differences, digest
 
 __all__ = ["Folder", "write_whole"]
@@ -33,7 +33,7 @@ class Folder:
     """
 
     def __init__(self, path: str | Path, specification: dict[str, Any]) -> None:
-        self.path, self.specification = Path(path), specification
+        self.path, self.specification = place_of(path, "out"), specification
         self._claim()
 
     def _claim(self) -> None:

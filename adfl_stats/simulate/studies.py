@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from adfl_stats._arguments import whole_number
+from adfl_stats._arguments import flag, whole_number
+from adfl_stats._files import place_of
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.simulate.composed import Dynamic
@@ -110,9 +111,7 @@ class Study:
         self.corruptions, self.shares = chosen_corruptions(corruptions), chosen_shares(shares)
         self.sizes = chosen_sizes(sizes)
         self.replicates, self.seed = whole_number(replicates, "replicates", 1), whole_number(seed, "seed", 0, None)
-        if not isinstance(inference, bool):
-            raise TypeError(f"inference is {inference!r}; give True or False")
-        self.fit, self.inference = chosen_fit(fit), inference
+        self.fit, self.inference = chosen_fit(fit), flag(inference, "inference")
         self.settings = self._settings()
         self._check_settings()
         self._done: Done = {}
@@ -152,7 +151,7 @@ class Study:
         """
         from adfl_stats.simulate.toml_files import read_study
 
-        return read_study(Path(path), cls)
+        return read_study(place_of(path, "path"), cls)
 
     # ------------------------------------------------------------------ what it consists of
 

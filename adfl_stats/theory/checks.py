@@ -18,6 +18,7 @@ from pathlib import Path
 import pandas as pd
 
 from adfl_stats._arguments import one_of
+from adfl_stats._files import place_of
 from adfl_stats._text import rule, titled, wrapped
 from adfl_stats.network.network import Network
 
@@ -150,7 +151,7 @@ class Report:
         path : str or path
             Its ending decides the format: .json, .html (the page of `report`), .csv (the checks) or text.
         """
-        target = Path(path)
+        target = place_of(path, "path")
         if target.suffix == ".html":
             self.report(target)
             return

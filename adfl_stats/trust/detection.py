@@ -55,6 +55,9 @@ def detectable_shift(clients: int, coefficients: int, share: float, power: float
 
     if lead(LARGEST) <= 0.0:
         return np.inf
+    if lead(0.0) >= 0.0:
+        # So small a power is reached by chance.
+        return 0.0
     return float(optimize.brentq(lead, 0.0, LARGEST, xtol=1e-4))
 
 

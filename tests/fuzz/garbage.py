@@ -1,7 +1,11 @@
 """Garbage for every argument of what users call: a refusal that names the argument, or a sound object."""
 
+import contextlib
+import re
+import tempfile
 import warnings
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,7 +14,8 @@ from statsmodels.tools.sm_exceptions import ModelWarning
 
 import adfl_stats as ad
 
-REFUSALS = (ValueError, TypeError, ImportError, OSError, ad.DivergenceError)
+FOLDER = tempfile.TemporaryDirectory()
+REFUSALS = (ValueError, TypeError, ImportError, OSError, MemoryError, ad.DivergenceError)
 
 
 def values(rng):
@@ -49,8 +54,14 @@ def sound():
     A = np.ones((M, M))
     data, net = ad.ClientData.from_arrays(X, y, client), ad.networks.complete(M)
     model = ad.DecentralizedGLM(data, net)
-    res = model.fit(ad.DFL(), step=0.05, rounds=30)
-    simulated = {"M": 4, "n": 10, "p": 2, "abnormal": 1, "corruption": "BF", "seed": 1}
+    res = model.fit(ad.DFL(), step=0.05, rounds=30, keep_data=True)
+    folder = Path(FOLDER.name)
+    pd.DataFrame({"source": [0, 1, 2, 3], "target": [1, 2, 3, 0]}).to_csv(folder / "net.csv")
+    res.save(folder / "fit.npz")
+    whole = model.fit(keep_data=True)
+    one_column = ad.ClientData.from_arrays(X[:, :1], y, client)
+    smaller = ad.DecentralizedGLM(one_column, net).fit(ad.DFL(), step=0.05, rounds=30, keep_data=True)
+    simulated = {"M": 4, "n": 10, "p": 2, "abnormal": 0.25, "corruption": "BF", "seed": 1}
     calls = [
         (ad.ClientData.from_arrays, {"X": X, "y": y, "client": client, "names": None, "offset": None, "exposure": None,
                                      "weights": None, "freq_weights": None}),
@@ -61,8 +72,8 @@ def sound():
         (ad.Network.from_adjacency, {"A": A, "labels": None}),
         (ad.Network.from_weights, {"W": A / M, "labels": None}),
         (ad.Network.from_edges, {"edges": [(0, 1), (1, 0), (1, 2), (2, 0)], "labels": None}),
-        (ad.Network.from_file, {"path": "net.csv"}),
-        (ad.load, {"path": "fit.npz"}),
+        (ad.Network.from_file, {"path": str(folder / "net.csv")}),
+        (ad.load, {"path": str(folder / "fit.npz")}),
         (ad.DecentralizedGLM, {"data": data, "network": net, "family": "gaussian", "weighting": "sample",
                                "penalty": None}),
         (ad.DecentralizedGLM.from_formula, {"formula": "y ~ x + g", "frame": frame, "client": "site", "network": net,
@@ -96,7 +107,7 @@ def sound():
         (ad.attacks.SignFlip, {"clients": [0], "scale": 1.0}), (ad.attacks.ALIE, {"clients": [0], "z": None}),
         (ad.attacks.Gaussian, {"clients": [0], "sd": 30.0, "seed": 0}),
         (ad.simulate.paper_linear, simulated),
-        (ad.simulate.glm_design, {"family": "poisson", "noise": 1.0, "link": None, **simulated}),
+        (ad.simulate.glm_design, {"family": "binomial", "noise": 1.0, "link": None, **simulated}),
         (ad.simulate.hospitals, {"seed": 1, "M": 5, "abnormal": 1, "n": 20}),
         (ad.Study, {"methods": ["DFL"], "networks": {"ours": net}, "designs": ["gaussian"], "corruptions": ["BF"],
                     "shares": [0.0], "sizes": {"n": 20, "p": 2}, "replicates": 2, "seed": 1}),
@@ -111,8 +122,17 @@ def sound():
         (res.detection_limit, {"share": 0.2, "power": 0.8}),
         (res.oracle, {"abnormal": [0], "data": data}),
         (res.check, {"abnormal": None, "theta0": None}),
-        (res.compare_lr_test, {"restricted": res}),
-        (res.score_test, {"larger": model, "cov_type": None}),
+        (res.compare_lr_test, {"restricted": smaller}),
+        (smaller.score_test, {"larger": model, "cov_type": None}),
+        (res.get_robustcov_results, {"cov_type": "HC1"}),
+        (whole.bootstrap, {"B": 4, "seed": 1, "progress": False}),
+        (res.save, {"path": str(folder / "out.npz")}),
+        (res.report, {"path": str(folder / "out.html"), "title": None, "alpha": 0.05, "also": ()}),
+        (model.rates, {"res": res}),
+        (model.advise, {"tolerance": 0.05, "method": None}),
+        (net.lazy, {"w": 0.5}),
+        (net.gossip, {"k": 2}),
+        (net.reindex, {"labels": list(range(M))}),
     ]  # fmt: skip
     # A fit has more ways to go wrong than any other call.
     fit = (model.fit, {"method": ad.DFL(), "step": 0.05, "rounds": 3, "solver": "auto", "heterogeneity": "auto",
@@ -128,7 +148,8 @@ def case(seed):
     changed = rng.choice(list(arguments), size=min(len(arguments), int(rng.choice([1, 1, 1, 2, 3]))), replace=False)
     for name in changed:
         arguments[str(name)] = values(rng)
-    with warnings.catch_warnings():
+    # Some write files, by whatever name they get.
+    with warnings.catch_warnings(), contextlib.chdir(FOLDER.name):
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ad.AdflWarning)
         # What it says of contrasts that depend on one another.
@@ -147,8 +168,10 @@ def named(error, call, arguments, changed):
     assert len(text) > 10, repr(error)
     if isinstance(error, TypeError) and "unexpected keyword argument" in text:
         raise AssertionError(f"the fuzzer passes an argument that {call} does not have: {error}")
-    words = [*arguments, "client", "column", "row", "label", "edges", "formula", "network", "family", "data", "frame"]
-    assert any(word.lower() in text.lower() for word in words), (call, changed, text)
+    # As a word of its own: "c" is in nearly every text. One argument may make another one wrong.
+    parts = ("client", "column", "row", "label", "edges", "formula", "network", "family", "data", "frame", "file")
+    words = "|".join(re.escape(word) + "s?" for word in (*arguments, *parts))
+    assert re.search(rf"(?<!\w)({words})(?!\w)", text, re.IGNORECASE), (call, changed, text)
 
 
 def check(found):

@@ -21,6 +21,15 @@ def test_no_case_fails(fuzzer, cases):
     assert f"{fuzzer}: {cases} cases, 0 failed" in done.stdout
 
 
+def test_garbage_takes_the_place_of_arguments_that_are_sound(monkeypatch):
+    """A call that is refused as it stands would show nothing."""
+    monkeypatch.syspath_prepend(str(HERE))
+    import garbage
+
+    for call, arguments in garbage.sound():
+        garbage.check(call(**arguments))
+
+
 def test_a_failure_is_counted_and_has_its_seed(monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(HERE))
     import runpy

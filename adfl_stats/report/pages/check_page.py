@@ -46,7 +46,7 @@ def check_page(report: Report, title: str | None = None) -> Html:
         sections.append(Section("tables", "Tables", joined(*tables)))
     if report.network is not None:
         sections.append(Section("clients", "Clients", _clients(report.network)))
-    return page(title or report.title, _count(report), sections)
+    return page(report.title if title is None else title, _count(report), sections)
 
 
 def _count(report: Report) -> str:

@@ -78,7 +78,11 @@ def _report(report: Report) -> Html:
 def rates_page(rates: Rates, title: str | None = None) -> Html:
     """Return the page of rates."""
     words = f"Contraction factors and errors by round at step {number(rates.step)}."
-    return page(title or "Rates of convergence", words, [Section("rates", "Convergence by round", _rates(rates))])
+    return page(
+        "Rates of convergence" if title is None else title,
+        words,
+        [Section("rates", "Convergence by round", _rates(rates))],
+    )
 
 
 def _rates(rates: Rates) -> Html:

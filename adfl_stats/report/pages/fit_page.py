@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adfl_stats._arguments import listing
+from adfl_stats._arguments import listing, several
 from adfl_stats.inference.estimates import Estimates
 from adfl_stats.inference.objective_results import ObjectiveResults
 from adfl_stats.inference.results import Results
@@ -85,7 +85,11 @@ def fit_page(res: Estimates, also: Sequence[object] = (), title: str | None = No
         heading, words = res.record.method, f"{len(res.params)} parameters, {len(res.record.labels)} clients"
     else:
         raise TypeError(f"res is a {type(res).__name__}; wanted are the results of a fit")
-    return page(title or heading, words, [*parts[:-1], *extra_sections(also), parts[-1]])
+    return page(
+        heading if title is None else title,
+        words,
+        [*parts[:-1], *extra_sections(several(also, "also", "results to add")), parts[-1]],
+    )
 
 
 def _glm_words(res: Results) -> str:

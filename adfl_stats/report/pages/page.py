@@ -11,7 +11,7 @@ from importlib import resources
 from os import PathLike
 from pathlib import Path
 
-from adfl_stats._files import replacing
+from adfl_stats._files import place_of, replacing
 from adfl_stats.report.pages.markup import Html, joined, tag
 
 __all__ = ["Section", "page", "write"]
@@ -53,6 +53,8 @@ def page(title: str, words: str, sections: Sequence[Section]) -> Html:
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
+    if not isinstance(title, str):
+        raise TypeError(f"title is {title!r} ({type(title).__name__}); give text")
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -96,7 +98,7 @@ def page(title: str, words: str, sections: Sequence[Section]) -> Html:
 
 def write(path: str | PathLike[str], make: Callable[[], Html]) -> Path:
     """Make a page and write it to a file; return where it is. A path that cannot be written fails before the work."""
-    target = Path(path)
+    target = place_of(path, "path")
     target = target if target.suffix else target.with_name(target.name + ".html")
     if target.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"path is {str(path)!r}; a report is a page: give a name that ends in .html")

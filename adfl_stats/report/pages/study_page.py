@@ -77,7 +77,7 @@ def study_page(study: StudyLike, title: str | None = None) -> Html:
         *_slopes(study, table),
         Section("specification", "Specification", _specification(study, table, factors, several)),
     ]
-    return page(title or "Study: methods beside the oracle", f"{study!r}.", sections)
+    return page("Study: methods beside the oracle" if title is None else title, f"{study!r}.", sections)
 
 
 # ---------------------------------------------------------------------- summary

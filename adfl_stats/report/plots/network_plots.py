@@ -137,7 +137,10 @@ def spectrum(net: Network, ax: Axes | None = None) -> Axes:
     ax.add_patch(Circle((0, 0), second, facecolor=TRUSTED, alpha=0.08, lw=0))
     ax.add_patch(Circle((0, 0), second, fill=False, color=TRUSTED, lw=1.0, ls="--"))
     others = np.delete(values, first)
-    ax.scatter(others.real, others.imag, s=14, color=TRUSTED, alpha=0.75, lw=0, zorder=3)
+    # Where there are many, how dense they lie shows by the colour.
+    crowd = min(1.0, 100.0 / max(len(others), 1))
+    ax.scatter(others.real, others.imag, s=14 * max(crowd, 0.4), color=TRUSTED, alpha=max(0.75 * crowd, 0.12), lw=0,
+               zorder=3)  # fmt: skip
     ax.scatter([1.0], [0.0], s=34, color=DOUBTED, zorder=4)
     ax.set(xlim=(-1.12, 1.12), ylim=(-1.12, 1.12), aspect="equal", xlabel="real part", ylabel="imaginary part")
     words = f"second modulus {second:.4g} (dashed), gap {1.0 - second:.3g}; red: 1, consensus"

@@ -95,7 +95,8 @@ def bootstrap(found: Bootstrap, coefficient: str | None = None, ax: Axes | None 
     name = _checked(coefficient, found.params.index, np.log(found.bse / found.se).abs())
     ax = axes_for(ax)
     draws, centre, se = found.estimates[name], found.params[name], found.se[name]
-    ax.hist(draws, bins=30, density=True, color=TRUSTED, alpha=0.5, label=f"{len(draws)} draws")
+    bins = int(np.clip(2.0 * np.sqrt(len(draws)), 8, 30))
+    ax.hist(draws, bins=bins, density=True, color=TRUSTED, alpha=0.5, label=f"{len(draws)} draws")
     low, high = found.conf_int().loc[name]
     for limit, text in ((low, "95 % interval by the draws"), (high, None)):
         ax.axvline(limit, color=TRUSTED, lw=1.0, ls="--", label=text)
@@ -103,7 +104,8 @@ def bootstrap(found: Bootstrap, coefficient: str | None = None, ax: Axes | None 
     ax.plot(grid, stats.norm.pdf(grid, centre, se), color=DOUBTED, lw=1.5, label="normal, given the final weights")
     ax.axvline(centre, color="black", lw=1.0, label="estimate")
     ax.set(xlabel=name, ylabel="density")
-    ax.legend(frameon=False, fontsize="small")
+    # Above the axes: inside, limits and bars may be anywhere.
+    ax.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
     return without_frame(ax)
 
 
