@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = [
     "refuse_other_kinds",
     "several",
     "shape_of",
+    "takes",
     "whole_number",
 ]
 
@@ -106,6 +108,18 @@ def shape_of(value: Any, name: str) -> tuple[int, ...]:
         return np.shape(value)
     except ValueError:
         raise TypeError(f"{name} must hold numbers, and has entries of different lengths") from None
+
+
+def takes(function: Any, *places: Any, **names: Any) -> bool:
+    """Return whether a function can be called with at least these arguments, as far as that can be known."""
+    try:
+        inspect.signature(function).bind_partial(*places, **names)
+    except TypeError:
+        return False
+    except ValueError:
+        # Some built-in functions do not say.
+        return True
+    return True
 
 
 def several(value: Any, name: str, wanted: str) -> list[Any]:

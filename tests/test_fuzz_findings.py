@@ -28,7 +28,8 @@ def parts(**changes):
 
 
 def simulated(**sizes):
-    return lambda: ad.simulate.paper_linear(0.0, None, seed=1, **{"M": 4, "n": 10, "p": 2} | sizes)
+    usual = {"M": 4, "n": 10, "p": 2, "abnormal": 0.25, "corruption": "BF", "seed": 1}
+    return lambda: ad.simulate.paper_linear(**usual | sizes)
 
 
 def names(given):
@@ -96,6 +97,8 @@ CASES = {
     "names of no size": (names(np.array("a")), TypeError, "names is array('a', dtype='<U1'); give a list with one na"),
     "a column as a frame": (a_column, TypeError, "frame is a Series; pass a pandas, polars or Arrow table"),
     "a function as a design": (lambda: ad.Study(designs=len), TypeError, "designs has 'len', a builtin_function_or_m"),
+    "a function as a corruption": (simulated(corruption=len), TypeError, "corruption is <built-in function len>; "),
+    "lists as names": (parts(names=RAGGED), TypeError, "names has [1, 2], [3]; pass a list with the name of each"),
     "a table as a title": (lambda: FIT.report("a.html", title=FRAME), TypeError, "title is    "),
     "a number to add": (lambda: FIT.report("a.html", also=3), TypeError, "also is 3 (int); give a list of results to"),
     "an array as a flag": (lambda: FIT.bootstrap(4, progress=Y), TypeError, "progress is array("),

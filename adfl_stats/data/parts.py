@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ def check_parts(parts: Mapping[str, Any]) -> None:
     _check_offsets(offsets, len(labels), n)
     if not isinstance(names, (list, tuple)):
         raise TypeError(f"names is a {type(names).__name__}; pass a list with the name of each column of X")
+    if not all(isinstance(name, Hashable) for name in names):
+        raise TypeError(f"names has {listing(names)}; pass a list with the name of each column of X")
     if len(names) != p or len(set(names)) != p:
         raise ValueError(f"names has {len(set(names))} distinct entries for {p} columns of X")
     aside = parts["set_aside"]

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from adfl_stats._arguments import in_interval, listing, one_of, several, whole_number
+from adfl_stats._arguments import in_interval, listing, one_of, several, takes, whole_number
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.attacks import ALIE, IPM, Attack, Dissensus, Gaussian, SignFlip
 from adfl_stats.errors import ConditionWarning
@@ -281,18 +281,6 @@ FAMILIES = ("gaussian", "binomial", "poisson")
 _TAKEN = ("family", "abnormal", "corruption", "seed", "M", "n", "p")
 
 
-def _takes(function: Callable[..., Any], *names: str) -> bool:
-    """Return whether a function takes arguments of these names, as far as that can be known."""
-    try:
-        inspect.signature(function).bind_partial(**dict.fromkeys(names))
-    except TypeError:
-        return False
-    except ValueError:
-        # Some built-in functions do not say.
-        return True
-    return True
-
-
 def _design(value: Any, label: str) -> MakeData:
     if isinstance(value, str):
         return NamedDesign(one_of(value, "designs", FAMILIES))
@@ -304,7 +292,7 @@ def _design(value: Any, label: str) -> MakeData:
         for option in table:
             one_of(option, "designs: option", [*allowed, "slope"])
         return NamedDesign(family, table, None if slope is None else float(slope))
-    if callable(value) and not inspect.isclass(value) and _takes(value, "abnormal", "corruption", "seed"):
+    if callable(value) and not inspect.isclass(value) and takes(value, abnormal=0.0, corruption=None, seed=0):
         return value
     raise TypeError(
         f"designs has {label!r}, a {type(value).__name__}; give {', '.join(map(repr, FAMILIES))}, a table such as "

@@ -9,12 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from scipy import stats
 
-from adfl_stats._arguments import one_of
+from adfl_stats._arguments import one_of, takes
 from adfl_stats._types import Array
 from adfl_stats.losses.families import Family
 
@@ -213,7 +213,18 @@ def corruption_kinds(corruption: Kind | Sequence[Kind] | None, n_abnormal: int) 
             )
         return []
     kinds = list(corruption) if isinstance(corruption, (list, tuple)) and corruption else [corruption]
-    return [kind if callable(kind) else one_of(kind, "corruption", tuple(CORRUPTIONS)) for kind in kinds]
+    return [_usable(kind) for kind in kinds]
+
+
+def _usable(kind: Any) -> Kind:
+    """Return a corruption: one by its name, with options, or a function of rows and random numbers."""
+    if not callable(kind):
+        return one_of(kind, "corruption", tuple(CORRUPTIONS))
+    if not isinstance(kind, Corruption) and not takes(kind, None, None, None):
+        raise TypeError(
+            f"corruption is {kind!r}; give a function of (X, y, rng), or {', '.join(map(repr, CORRUPTIONS))}"
+        )
+    return cast("Kind", kind)
 
 
 def corrupt(kind: Kind, draw: ClientDraw, rng: np.random.Generator) -> tuple[Array, Array]:
