@@ -48,9 +48,12 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         file.write(hashlib.sha256(content).hexdigest().encode())
 
 
-def read_arrays(path: Path) -> Arrays:
-    """Read an archive written by `write_arrays`; raise StorageError, without its name, unless it is unchanged."""
-    content = path.read_bytes()
+def read_arrays(path: Path | bytes) -> Arrays:
+    """Read an archive written by `write_arrays`, or its content.
+
+    Raise StorageError, without its name, unless it is unchanged.
+    """
+    content = path if isinstance(path, bytes) else path.read_bytes()
     body, digest = content[:-DIGEST], content[-DIGEST:]
     if not body.endswith(MARK):
         raise StorageError("it does not end with the digest of such a file: another kind of file, or cut off")
@@ -76,7 +79,7 @@ def digest(*arrays: NDArray[Any]) -> str:
     summed = hashlib.sha256()
     for array in arrays:
         summed.update(f"{array.dtype} {array.shape} ".encode())
-        summed.update(np.ascontiguousarray(array).tobytes())
+        summed.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
     return summed.hexdigest()[:16]
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from os import PathLike
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from adfl_stats._archives import digest
-from adfl_stats._arguments import one_of
+from adfl_stats._arguments import in_interval, one_of
 from adfl_stats._model_theory import ModelTheory
 from adfl_stats._model_warnings import warn_of_error, warn_of_network, warn_of_overflow
 from adfl_stats._threads import default_threads, one_blas_thread, team_of
@@ -18,6 +22,7 @@ from adfl_stats.data.client_data import ClientData, assembled, table_data
 from adfl_stats.data.formula import callers_names
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.gossip import Gossip
+from adfl_stats.engine.journal import Journal
 from adfl_stats.engine.ledger import Counted, phase
 from adfl_stats.engine.mpi import MPI
 from adfl_stats.engine.overdispersion import estimated_alpha
@@ -241,6 +246,8 @@ class DecentralizedGLM(ModelTheory):
         keep_data: bool = False,
         cov_type: str | None = None,
         transport: MPI | Gossip | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        every: float = 60.0,
     ) -> Results:
         """Estimate the parameters on every client.
 
@@ -293,6 +300,12 @@ class DecentralizedGLM(ModelTheory):
         transport : MPI or Gossip, optional
             Spread the clients over the ranks of MPI, see `MPI`; every rank calls `fit` alike, and has the results of
             all clients, with all of inference computed. Or simulate a network without a centre, see `Gossip`.
+        checkpoint : str or path, optional
+            A folder in which the runs of this fit are kept until it is done. The same call after a crash, on as many
+            ranks or others, goes on from them and ends with the same bits: runs that were done are not run again,
+            and one of the kernel's rounds with `rounds` given goes on where it was.
+        every : float
+            Seconds between two checkpoints of a run that goes on.
 
         Returns
         -------
@@ -328,22 +341,38 @@ class DecentralizedGLM(ModelTheory):
             heterogeneity=heterogeneity,
             attack=attack,
         )
+        journal = None
+        if checkpoint is not None:
+            seconds = in_interval(every, "every", 0.0, np.inf)
+            facts = self._facts() | {"the rows": self._rows_digest(), "the options": repr(plan)}
+            facts["the method"] = digest(np.frombuffer(pickle.dumps(method), dtype=np.uint8))
+            journal = partial(Journal, Path(checkpoint), facts, seconds)
         with one_blas_thread():
             data = self._data_for(method)
             if isinstance(transport, MPI):
-                record = self._fitted_on_ranks(method, plan, data, transport, threads)
+                record = self._fitted_on_ranks(method, plan, data, transport, threads, journal)
             else:
                 place = self._place if transport is None else transport.on(one_network(self.network, "ad.Gossip()"))
-                record = self._fitted(method, plan, data, self._glm(data), place, team_of(threads))
+                record = self._fitted(method, plan, data, self._glm(data), place, team_of(threads), journal)
         res = Results(record, *((data, self) if keep_data else ()))
         return res if cov_type is None else res.get_robustcov_results(cov_type)
 
     def _fitted(
-        self, method: Method, plan: Plan, data: ClientData, glm: GLM, place: Transport, threads: int
+        self,
+        method: Method,
+        plan: Plan,
+        data: ClientData,
+        glm: GLM,
+        place: Transport,
+        threads: int,
+        journal_at: Callable[[Counted, int], Journal] | None,
     ) -> FitRecord:
         """Return the record of a fit, where some clients of the data, those of `glm`, are in this place."""
         said = self._said + (warn_of_overflow(data) if method.sets_aside else [])
-        problem = Problem(glm, self.network, self.weighting, threads, Counted(place))
+        counted = Counted(place)
+        journal = None if journal_at is None else journal_at(counted, self.data.n_clients)
+        plan = replace(plan, journal=journal)
+        problem = Problem(glm, self.network, self.weighting, threads, counted)
         differing_coefficients(problem, plan.heterogeneity)
         check_needs(method, problem, plan)
         with phase(problem.transport, "rounds"):
@@ -354,10 +383,18 @@ class DecentralizedGLM(ModelTheory):
         record = fit_record(self, problem, method, outcome, plan, said)
         if plan.rounds is None and outcome.smooth and record.error.total > plan.tolerance:
             warn_of_error(record.error, plan, outcome.runs[-1])
+        if journal is not None:
+            journal.remove()
         return record
 
     def _fitted_on_ranks(
-        self, method: Method, plan: Plan, data: ClientData, ranks: MPI, threads: int | None
+        self,
+        method: Method,
+        plan: Plan,
+        data: ClientData,
+        ranks: MPI,
+        threads: int | None,
+        journal: Callable[[Counted, int], Journal] | None,
     ) -> FitRecord:
         """Return the record of a fit over the ranks of MPI; it has all clients on every rank."""
         if plan.attack is not None:
@@ -369,12 +406,17 @@ class DecentralizedGLM(ModelTheory):
 
         def work(place: Ranks) -> FitRecord:
             if place.here:
-                return self._fitted(method, plan, data, self._glm(data), self._place, team)
+                return self._fitted(method, plan, data, self._glm(data), self._place, team, journal)
             glm = self._glm(data).share(place.own)
-            return whole_record(self._fitted(method, plan, data, glm, place, team), self._place)
+            return whole_record(self._fitted(method, plan, data, glm, place, team, journal), self._place)
 
         facts = {"the method": repr(method), "the options": repr(plan), **self._facts()}
         return ranks.run(batch_bounds(self.data.n_clients, self.data.n_rows), facts, work)
+
+    def _rows_digest(self) -> str:
+        """Return what tells other rows apart."""
+        parts = (self.data.X, self.data.y, self.data.offsets, self.data.linear_offset, self.data.row_weights)
+        return digest(*(part for part in parts if part is not None))
 
     def _facts(self) -> dict[str, str]:
         """Return what identifies this model: a digest of data and network, and the other arguments in words."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -69,6 +70,14 @@ def settle(
     """
     if plan.solver == "rounds" or not problem.has_curvature or not scheme.weighted:
         return iterate(problem, start, steps, plan, scheme=scheme, label=label)
+    if plan.journal is not None:
+        work = partial(_settle, problem, start, steps, plan, label)
+        return plan.journal.run(partial(Run, start, np.nan), start, work)
+    return _settle(problem, start, steps, plan, label)
+
+
+def _settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, label: str) -> Run:
+    """Solve for the limit, at a step that makes it accurate enough; run rounds where there is none."""
     metric, bound = None, None
     if plan.step is None:
         metric, curvatures = problem.coordinates(problem.mean(start), steps.weights)

@@ -27,6 +27,7 @@ from scipy import linalg
 from adfl_stats._progress import progress_bar
 from adfl_stats._types import Array
 from adfl_stats.engine.attacks import Attack
+from adfl_stats.engine.journal import Journal
 from adfl_stats.engine.numerical_error import NumericalError, StandardErrors, numerical_error, standard_errors_at
 from adfl_stats.engine.plateau import CUT, Plateau
 from adfl_stats.engine.problem import ClientSteps, Problem
@@ -77,6 +78,8 @@ class Plan:
         Clients that send false messages, and which.
     first_round : int
         Rounds done before this run, where a schedule of networks continues.
+    journal : Journal or None
+        Where runs are kept, so that a fit that was ended goes on.
     lines : int
         Lines of the trace of a run with `rounds`, about.
     schedule : {"constant", "plateau"}
@@ -95,6 +98,7 @@ class Plan:
     first_round: int = 0
     lines: int = 100
     schedule: str = "constant"
+    journal: Journal | None = field(default=None, repr=False, compare=False)
 
     def after(self, runs: Sequence[Run]) -> Plan:
         """Return the plan of a run that follows others."""
@@ -190,6 +194,13 @@ def iterate(
     label : str
         Shown by the progress bar.
     """
+    if plan.journal is not None:
+        work = partial(_iterate, problem, start, steps, plan, scheme, label)
+        return plan.journal.run(partial(Run, start, np.nan), start, work)
+    return _iterate(problem, start, steps, plan, scheme, label)
+
+
+def _iterate(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, scheme: Scheme, label: str) -> Run:
     if plan.solver == "limit" and plan.final:
         raise ValueError(
             f"solver='limit': {label} has no smooth limit that could be solved for; use solver='rounds', or make it "
@@ -203,11 +214,17 @@ def iterate(
         if plan.rounds is None and plan.step is None:
             return _cautiously(problem, theta, steps, scheme, plan, bar)
         step = plan.step or scheme.caution * _plain_step(problem, steps, theta)
-        rounds = rounds_of(scheme, problem, steps, plan.attack, None, plan.first_round)
-        loop = _Loop(problem, Run(theta, step, began=start), steps, scheme, rounds, bar)
+        # Where a round has no memory but the estimates, a run goes on from those that were kept.
+        memory = scheme.update is not None or plan.attack is not None or plan.schedule != "constant"
+        journal = None if memory or plan.rounds is None else plan.journal
+        run = Run(theta, step, began=start)
+        limit = None if journal is None else journal.resume(run)
+        rounds = rounds_of(scheme, problem, steps, plan.attack, None, plan.first_round + run.rounds)
+        loop = _Loop(problem, run, steps, scheme, rounds, bar)
+        loop.limit = np.inf if limit is None else limit
         if plan.rounds is not None:
-            run_exactly = _with_cuts if plan.schedule == "plateau" else _exactly
-            fine = run_exactly(loop, plan.rounds, plan.lines)
+            cuts = plan.schedule == "plateau"
+            fine = (_with_cuts if cuts else partial(_exactly, journal=journal))(loop, plan.rounds, plan.lines)
         elif scheme.schedule == "phases":
             fine = _exactly(loop, PHASED_ROUNDS, plan.lines)
         elif not problem.has_curvature:
@@ -232,12 +249,14 @@ def _plain_step(problem: Problem, steps: ClientSteps, theta: Array) -> float:
     return safe_step(steps.factors, problem.glm.largest_curvatures(problem.mean(theta)), problem.transport)
 
 
-def _exactly(loop: _Loop, rounds: int, lines: int) -> bool:
+def _exactly(loop: _Loop, rounds: int, lines: int, journal: Journal | None = None) -> bool:
     """Do `rounds` rounds, with about so many lines of trace."""
     chunk = max(1, rounds // lines)
     while loop.run.rounds < rounds:
         if not loop.advance(min(chunk, rounds - loop.run.rounds)):
             return False
+        if journal is not None:
+            journal.keep(loop.run, loop.limit)
     _warn_if_restless(loop)
     return True
 

@@ -1,5 +1,6 @@
 """A program for mpiexec: every rank makes fits without MPI and the same over the ranks, and compares their bits."""
 
+import os
 import sys
 import warnings
 
@@ -7,10 +8,12 @@ import numpy as np
 import pandas as pd
 
 import adfl_stats as ad
+from adfl_stats.engine import rounds as rounds_module
 from adfl_stats.engine import transport
 
 M, P = 40, 3
 CIRCLE = ad.networks.directed_circle(M, 5)
+PLAN = {"step": 0.1, "rounds": 8}
 SOCIAL = ad.networks.erdos_renyi(M, 0.4, seed=3)
 
 
@@ -56,7 +59,7 @@ def whole(ranks):
 
 def rounds(ranks):
     """Rounds of several methods, with halos of neighbours that change, and clients by name."""
-    plan = {"step": 0.1, "rounds": 8}
+    plan = PLAN
     start = pd.DataFrame(np.linspace(0.0, 1.0, M * P).reshape(M, P), index=range(M)).iloc[::-1]
     weights = pd.Series(np.linspace(0.1, 1.0, M)).iloc[::-1]
     compare(model_of("binomial"), ranks, ad.DFL(weights=weights, init=start), **plan)
@@ -75,6 +78,24 @@ def robust(ranks):
     sim = ad.simulate.glm_design("gaussian", M=M, n=(20, 40), p=P, seed=4)
     model = ad.DecentralizedGLM(ad.ClientData.from_arrays(sim.X, sim.y, sim.client), CIRCLE, "huber")
     compare(model, ranks, ad.DFL(), rounds=5)
+
+
+def interrupted(ranks):
+    """All ranks end in the middle of the rounds; the checkpoint stays in the folder that the environment names."""
+    steps = iter(range(100))
+    advance = rounds_module._Loop.advance
+
+    def ending(loop, count):
+        if next(steps) == 5:
+            raise KeyboardInterrupt
+        return advance(loop, count)
+
+    rounds_module._Loop.advance = ending
+    try:
+        model_of("binomial").fit(ad.DFL(), checkpoint=os.environ["CHECKPOINT"], every=0, transport=ranks, **PLAN)
+    except KeyboardInterrupt:
+        return
+    raise AssertionError("not interrupted")
 
 
 def alone(ranks):

@@ -7,10 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+import on_ranks as program
 import pandas as pd
 import pytest
 
 import adfl_stats as ad
+from adfl_stats.engine import rounds as rounds_module
+from adfl_stats.engine import transport
 
 PROGRAM = Path(__file__).with_name("on_ranks.py")
 # Beside the interpreter, where the wheel of MPICH puts it, or of the system.
@@ -64,6 +67,21 @@ def test_ranks_that_were_given_different_networks_are_named():
     done = on_ranks(2, "disagree")
     assert done.returncode != 0
     assert "the ranks disagree about the network: rank 0 has " in done.stderr
+
+
+def test_a_fit_that_ranks_began_goes_on_without_them(tmp_path, monkeypatch):
+    """Its digest of data and options is the same, and so are the bits."""
+    monkeypatch.setenv("CHECKPOINT", str(tmp_path))
+    done = on_ranks(2, "interrupted")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "checkpoint.npz").exists()
+    monkeypatch.setattr(transport, "BATCH_CLIENTS", 10)
+    model, plan = program.model_of("binomial"), program.PLAN
+    rounds, original = [], rounds_module._Loop.advance
+    monkeypatch.setattr(rounds_module._Loop, "advance", lambda loop, n: rounds.append(n) or original(loop, n))
+    resumed = model.fit(ad.DFL(), checkpoint=tmp_path, **plan)
+    assert sum(rounds) == 3
+    assert resumed.client_params.equals(model.fit(ad.DFL(), **plan).client_params)
 
 
 def test_the_command_line_speaks_through_rank_zero(tmp_path):
