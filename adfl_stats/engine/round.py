@@ -98,10 +98,14 @@ class Exchange:
 
     def combine(self, sent: Array) -> Array:
         """Return each client's combination of the messages `sent` (M, P)."""
-        out = np.empty((self.M, 1, sent.shape[1]))
         self.tell(1, sent.shape[1])
-        _kernels.combine(self.combiner, np.ascontiguousarray(self.heard(sent))[:, None, :], out)
-        return out[:, 0]
+        heard = self.heard(sent)
+        if sent.dtype == np.float32 and self._rule.name == "mean":
+            pools = self.weights.astype(np.float32), self.indices, self.indptr
+            return np.asarray(sparse.csr_array(pools, shape=(self.M, len(heard))) @ heard)
+        out = np.empty((self.M, 1, sent.shape[1]))
+        _kernels.combine(self.combiner, np.ascontiguousarray(heard, dtype=np.float64)[:, None, :], out)
+        return out[:, 0].astype(sent.dtype, copy=False)
 
 
 @dataclass(frozen=True)

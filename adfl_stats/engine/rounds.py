@@ -208,7 +208,8 @@ def _iterate(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, sch
         )
     if plan.step is None and not problem.has_curvature:
         raise _no_step(problem, label)
-    theta = np.array(start, dtype=np.float64, order="C")
+    # Networks with many parameters may keep their state in single precision.
+    theta = np.array(start, dtype=getattr(problem.objective, "dtype", np.float64), order="C")
     bar = _bar(plan, label)
     try:
         if plan.rounds is None and plan.step is None:

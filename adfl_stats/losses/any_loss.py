@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from adfl_stats._arguments import float64_array, listing, whole_number
+from adfl_stats._arguments import float64_array, listing, one_of, whole_number
 from adfl_stats._types import Array, Mask
 
-__all__ = ["Losses"]
+__all__ = ["PRECISIONS", "Losses"]
+
+PRECISIONS = ("float64", "float32")
 
 Gradient = Callable[[int, Array, "np.random.Generator | None"], Array]
 
@@ -43,6 +45,8 @@ class Losses:
         Of theta: numbers to follow during the rounds, such as the accuracy on test images.
     seed : int
         Of the minibatches.
+    precision : {"float64", "float32"}
+        Of the clients' estimates (M, P) during the rounds. In single precision robust rules still combine in double.
 
     Examples
     --------
@@ -73,7 +77,9 @@ class Losses:
         curvature: Callable[[int, Array], Array] | None = None,
         metrics: Mapping[str, Callable[[Array], float]] | None = None,
         seed: int = 0,
+        precision: str = "float64",
     ) -> None:
+        self.dtype = np.dtype(one_of(precision, "precision", PRECISIONS))
         self.totals = float64_array(sizes, "sizes")
         if self.totals.ndim != 1 or not (self.totals > 0.0).all():
             raise ValueError("sizes must be one positive number for each client: its rows")
@@ -149,7 +155,7 @@ class Losses:
         ndarray (M, P)
             The gradients.
         """
-        return self._evaluated(theta[:, None], threads, lambda m: None)[:, 0]
+        return self._evaluated(theta[:, None], threads, lambda m: None)[:, 0].astype(np.float64)
 
     @property
     def curvature(self) -> Callable[[Array], Array] | None:
@@ -177,7 +183,7 @@ class Losses:
 
     def _evaluated(self, theta: Array, threads: int, generator: Callable[[int], Any]) -> Array:
         def one(m: int) -> Array:
-            found = [np.asarray(self._gradient(m, at, generator(m)), dtype=np.float64) for at in theta[m]]
+            found = [np.asarray(self._gradient(m, at, generator(m)), dtype=self.dtype) for at in theta[m]]
             if any(gradient.shape != (self.P,) for gradient in found):
                 raise ValueError(
                     f"gradient returned shape {found[0].shape} for client {listing([self.labels[m]])}; ({self.P},) is "

@@ -11,11 +11,9 @@ import numpy as np
 
 from adfl_stats._arguments import one_of, whole_number
 from adfl_stats._types import Array
-from adfl_stats.losses.any_loss import Losses
+from adfl_stats.losses.any_loss import PRECISIONS, Losses
 
 __all__ = ["from_jax", "from_torch"]
-
-PRECISIONS = ("float32", "float64")
 
 
 def from_jax(
@@ -45,7 +43,7 @@ def from_jax(
     metrics : mapping of callables, optional
         Of the parameters: numbers to follow during the rounds.
     precision : {"float64", "float32"}
-        Of the computation; the network's state is in double precision.
+        Of the computation, and of the clients' estimates during the rounds.
     seed : int
         Of the minibatches.
 
@@ -111,6 +109,7 @@ def from_jax(
         loss=exact(own_loss),
         metrics={name: followed(metric) for name, metric in (metrics or {}).items()},
         seed=seed,
+        precision=precision,
     )
 
 

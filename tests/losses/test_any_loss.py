@@ -96,6 +96,17 @@ def test_curvature_gives_standard_errors():
     assert_allclose(res.cov_params(), wanted, rtol=1e-9)
 
 
+@pytest.mark.parametrize("method", [ad.DFL(), ad.Bridge("median"), ad.ADFL(lam=2.0, init=np.zeros(p)), ad.Extra()])
+def test_single_precision(method):
+    """Rounds in single precision are those in double, to single precision."""
+    single = numpy_losses(precision="float32")
+    res = ad.DecentralizedModel(single, NET).fit(method, **HOW)
+    assert res.record.theta.dtype == np.float32
+    wanted = ad.DecentralizedModel(numpy_losses(), NET).fit(method, **HOW)
+    assert_allclose(res.client_params, wanted.client_params, atol=2e-5)
+    assert np.abs(res.client_params - wanted.client_params).to_numpy().max() > 0.0
+
+
 def test_summary_of_many_parameters():
     losses = ad.Losses(lambda m, theta, rng: theta - m, np.ones(4), np.zeros(70_000))
     res = ad.DecentralizedModel(losses, ad.networks.complete(4)).fit(step=0.5, rounds=2)
