@@ -95,6 +95,44 @@ def immunised() -> RealData:
     return RealData(frame, "immun ~ kid2p + mom25p + momEd", "comm", "binomial")
 
 
+def flights_200() -> RealData:
+    """The same with at most 200 flights of a destination."""
+    frame = thinned(departures(), "dest", FLIGHTS_LEAST, 200)
+    return RealData(frame, "arr_delay ~ dep_delay + distance", "dest", "gaussian")
+
+
+def gapminder() -> RealData:
+    """Life expectancy of 142 countries in twelve years; the year's origin is far from the data."""
+    return RealData(_rdataset("gapminder", "gapminder"), "lifeExp ~ np.log(gdpPercap) + year", "country", "gaussian")
+
+
+def storms() -> RealData:
+    """Wind of 277 storms, each observed 30 to 96 times in a row, so that rows of a storm depend on one another."""
+    frame = _rdataset("dplyr", "storms")
+    frame = frame.assign(storm=frame["name"] + frame["year"].astype(str))
+    return RealData(thinned(frame, "storm", 30, 1000), "wind ~ pressure + lat", "storm", "gaussian")
+
+
+def municipalities() -> RealData:
+    """Expenditures of 265 Swedish municipalities in nine years."""
+    frame = _rdataset("AER", "Municipalities")
+    return RealData(frame, "expenditures ~ revenues + grants", "municipality", "gaussian")
+
+
+def benefits() -> RealData:
+    """Whether 4877 workers who lost their jobs took benefits, by state."""
+    frame = _rdataset("Ecdat", "Benefits")
+    frame = frame.assign(taken=(frame["ui"] == "yes").astype(float))
+    return RealData(frame, "taken ~ rr + age + married + sex", "state", "binomial")
+
+
+def verbal_aggression() -> RealData:
+    """Answers of 316 persons to 24 questions; persons differ by far more than a client's standard error."""
+    frame = _rdataset("lme4", "VerbAgg")
+    frame = frame.assign(yes=(frame["r2"] == "Y").astype(float))
+    return RealData(frame, "yes ~ btype + situ + mode", "id", "binomial")
+
+
 LOADERS: dict[str, Callable[[], RealData]] = {
     "Hsb82": lambda: _taken(ad.datasets.hsb82()),
     "Exam": lambda: _taken(ad.datasets.exam()),
@@ -107,6 +145,13 @@ LOADERS: dict[str, Callable[[], RealData]] = {
     "ScotsSec": scots,
     "egsingle": egsingle,
     "guImmun": immunised,
+    "Municipalities": municipalities,
+    "Benefits": benefits,
+    # These were looked at when rules were chosen.
+    "flights-200": flights_200,
+    "gapminder": gapminder,
+    "storms": storms,
+    "VerbAgg": verbal_aggression,
 }
 
 

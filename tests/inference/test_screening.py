@@ -436,3 +436,17 @@ def test_full_study(setting):
     assert found["FDR"] <= 0.1 + 2 * found["+-"]
     # Where some clients cannot be told apart even at the truth, screening comes close to what can be.
     assert found["power"] >= min(0.98, found["ceiling"] - 0.05)
+
+
+def test_multinomial_clients_with_few_rows_are_not_screened():
+    """Nine coefficients: clients of eight rows are refused, of twelve screened."""
+    rng = np.random.default_rng(7)
+    for n in (8, 12):
+        X = np.column_stack([np.ones(12 * n), rng.normal(size=(12 * n, 2))])
+        data = ad.ClientData.from_arrays(X, rng.integers(0, 4, 12 * n), np.repeat(np.arange(12), n))
+        res = ad.DecentralizedGLM(data, ad.networks.complete(12), "multinomial").fit(ad.DFL())
+        if n == 8:
+            with pytest.raises(ValueError, match=r"res has 9 coefficients.*at most 8 rows.*fewer columns or classes"):
+                ad.screen(res)
+        else:
+            assert len(ad.screen(res).to_frame()) == 12
