@@ -49,10 +49,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         beside.unlink(missing_ok=True)
 
 
-def place_of(path: str | os.PathLike[str], name: str) -> Path:
-    """Return a path; raise TypeError that names the argument where it is none."""
+def place_of(path: str | os.PathLike[str], name: str, *, folder: bool = False) -> Path:
+    """Return a path; raise an error that names the argument where it is none, or has no name and is no `folder`."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{name} is a {type(path).__name__}; give the name of a file, as text or a pathlib.Path")
+    if not folder and not Path(path).name:
+        raise IsADirectoryError(f"{name} is {os.fspath(path)!r}, a folder; give a file")
     return Path(path)
 
 

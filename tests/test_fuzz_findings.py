@@ -99,6 +99,8 @@ CASES = {
     "a function as a design": (lambda: ad.Study(designs=len), TypeError, "designs has 'len', a builtin_function_or_m"),
     "a function as a corruption": (simulated(corruption=len), TypeError, "corruption is <built-in function len>; "),
     "lists as names": (parts(names=RAGGED), TypeError, "names has [1, 2], [3]; pass a list with the name of each"),
+    "a class as a corruption": (simulated(corruption=ad.DFL), TypeError, "the corruption function returned a DFL; wan"),
+    "a file without a name": (lambda: FIT.save(""), IsADirectoryError, "path is '', a folder; give a file"),
     "a table as a title": (lambda: FIT.report("a.html", title=FRAME), TypeError, "title is    "),
     "a number to add": (lambda: FIT.report("a.html", also=3), TypeError, "also is 3 (int); give a list of results to"),
     "an array as a flag": (lambda: FIT.bootstrap(4, progress=Y), TypeError, "progress is array("),

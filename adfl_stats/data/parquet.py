@@ -35,7 +35,8 @@ PARTIAL = "partial-"
 def client_data(request: Request, directory: str | PathLike[str] | None, progress: bool) -> ClientData:
     """Return the data on the memory map, converting the file first where that was not done or it has changed."""
     source = request.source
-    home = place_of(directory, "directory") if directory is not None else source.with_name(source.name + ".adfl")
+    beside = source.with_name(source.name + ".adfl")
+    home = beside if directory is None else place_of(directory, "directory", folder=True)
     folder = home / request.key
     with _opened(request) as file:
         stamp = _stamp(source)

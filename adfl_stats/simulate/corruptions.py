@@ -232,7 +232,12 @@ def corrupt(kind: Kind, draw: ClientDraw, rng: np.random.Generator) -> tuple[Arr
     if isinstance(kind, str):
         return CORRUPTIONS[kind](draw, rng)
     made = kind(draw, rng) if isinstance(kind, Corruption) else kind(draw.X.copy(), draw.y.copy(), rng)
-    X, y = (np.asarray(part, dtype=np.float64) for part in made)
+    try:
+        X, y = (np.asarray(part, dtype=np.float64) for part in made)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"the corruption function returned a {type(made).__name__}; wanted are X and y, arrays of numbers"
+        ) from None
     if X.shape != draw.X.shape or y.shape != draw.y.shape:
         raise ValueError(
             f"the corruption function returned shapes {X.shape} and {y.shape}; "

@@ -33,7 +33,7 @@ class Folder:
     """
 
     def __init__(self, path: str | Path, specification: dict[str, Any]) -> None:
-        self.path, self.specification = place_of(path, "out"), specification
+        self.path, self.specification = place_of(path, "out", folder=True), specification
         self._claim()
 
     def _claim(self) -> None:
