@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -38,6 +38,21 @@ LEAST_MEAN = 1e-4
 # A client starts with at least this share of the typical mean (ours): near zero the Gaussian loss with a log link is
 # flat.
 LEAST_START = 0.1
+
+
+if TYPE_CHECKING:
+    of_rows = cached_property
+else:
+
+    def of_rows(compute: Callable[[GLM], Any]) -> property:
+        """Return a property of our rows, computed once for these losses and their twins with other transports."""
+
+        def look(glm: GLM) -> Any:
+            if compute.__name__ not in glm._known:
+                glm._known[compute.__name__] = compute(glm)
+            return glm._known[compute.__name__]
+
+        return property(look, doc=compute.__doc__)
 
 
 class GLM:
@@ -77,7 +92,8 @@ class GLM:
         self._total, self._gather = total, gather
         self.M, self.p = data.n_clients, data.X.shape[1]
         self.P = self.p * family.outputs
-        self._plain: _kernels.Loss | None = None
+        # What `of_rows` has computed; twins with another transport share it.
+        self._known: dict[str, Any] = {}
         self._batches: dict[tuple[int, int], GLM] = {}
 
     def placed(self, total: Total, gather: Gather, parts: Sequence[slice]) -> GLM:
@@ -154,8 +170,9 @@ class GLM:
 
     def loss(self, metric: Array | None = None) -> _kernels.Loss:
         """Return the kernel's losses, with `metric` (p, p) applied to every gradient if given."""
-        if metric is None and self._plain is not None:
-            return self._plain
+        if metric is None and "loss" in self._known:
+            known: _kernels.Loss = self._known["loss"]
+            return known
         data, family = self.data, self.family
         if (gram := self.gram(metric)) is not None:
             loss: _kernels.Loss = _kernels.GramLoss(*gram, symmetric=metric is None)
@@ -174,7 +191,7 @@ class GLM:
                 self.ridge,
             )
         if metric is None:
-            self._plain = loss
+            self._known["loss"] = loss
         return loss
 
     def gram(self, metric: Array | None = None) -> tuple[Array, Array] | None:
@@ -300,15 +317,23 @@ class GLM:
     @once
     def coefficient_sizes(self) -> Array:
         """Root mean square of the column behind each coefficient (P,), its natural unit."""
-        squares = self._total(lambda at: column_squares(self.data, at))
+        squares = self._total(self._column_squares)
         return np.tile(np.sqrt(squares[1:] / squares[0]), self.family.outputs)
 
-    @cached_property
+    def _column_squares(self, at: slice) -> Array:
+        """Return `column_squares` of a part of our clients, computed once."""
+        key = f"squares {at}"
+        if key not in self._known:
+            self._known[key] = column_squares(self.data, at)
+        squares: Array = self._known[key]
+        return squares
+
+    @of_rows
     def mean_squares(self) -> Array:
         """Each client's mean square of the (weighted) responses (M,)."""
         return mean_squares(self.data)
 
-    @cached_property
+    @of_rows
     def _gram(self) -> tuple[Array, Array]:
         """Each client's X'X / n + diag(c) (rows padded to a multiple of 4) and X'(y - offset) / n."""
         data, p = self.data, self.p
@@ -328,10 +353,15 @@ class GLM:
         # Where even that overflows, the rounds raise an error.
         return np.nan_to_num(robust_regression(self.data).theta)
 
+    @of_rows
+    def _constants_here(self) -> tuple[Array, Mask]:
+        """`_constant_columns` of our rows."""
+        return _constant_columns(self.data)
+
     @once
     def constant_column(self) -> tuple[int, float] | None:
         """The first column of X that has one value in all rows, and that value; None where there is none."""
-        first, same = _constant_columns(self.data)
+        first, same = self._constants_here
         firsts = self._gather(first)
         constant = self._gather(same).all(axis=0) & (firsts == firsts[0]).all(axis=0)
         if not constant.any():

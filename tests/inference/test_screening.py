@@ -61,9 +61,9 @@ def statistics_at(X, y, client, weights, theta, noise=None, spread=None):
     null = only(Null, dispersions=noise, shape=np.eye(P))
     summaries = summarise(data, resolve_family("gaussian"), theta)
     kind = "diagonal" if spread.any() else "none"
-    model = only(ClientModel, summaries=summaries, null=null, spread=spread, spread_kind=kind)
+    model = only(ClientModel, summaries=summaries, null=null, spread=spread, spread_kind=kind, inflation=1.0)
     information = np.stack([X[client == m].T @ X[client == m] for m in data.labels])
-    return _statistics(model, weights / M, information)
+    return _statistics(model, weights / M, np.ones(M), information)
 
 
 def only(kind, **given):
