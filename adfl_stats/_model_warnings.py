@@ -59,7 +59,7 @@ def warn_of_overflow(data: ClientData) -> list[str]:
         f"{len(aside)} client(s) were set aside with weight 0, because their numbers overflow where the others "
         f"agree: {listing(aside)}. {OVERFLOW_ADVICE}"
     )
-    warnings.warn(said, ConditionWarning, stacklevel=CALLER)
+    warnings.warn(said, ConditionWarning, stacklevel=CALLER + 1)
     return [said]
 
 
@@ -75,5 +75,5 @@ def warn_of_error(error: NumericalError, plan: Plan, last: Run) -> None:
         f"the numerical error is {error.total:.3g} standard errors {when}, above tolerance="
         f"{plan.tolerance:g} (optimisation {error.optimisation:.3g}, consensus {error.consensus:.3g}): {advice}",
         ConvergenceWarning,
-        stacklevel=CALLER,
+        stacklevel=CALLER + 1,
     )

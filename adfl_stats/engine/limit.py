@@ -97,7 +97,7 @@ def _settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, labe
                     f"no limit was found at step={step:.4g} ({points.passes} passes over the data); rounds are run "
                     "instead. The step may be beyond the limit of stability, or the network fall into groups",
                     ConvergenceWarning,
-                    stacklevel=5,
+                    stacklevel=7,
                 )
             return iterate(problem, start, steps, replace(plan, solver="rounds"), label=label)
         run.theta, run.step, run.solver = np.ascontiguousarray(points.theta[:, 0]), step, "limit"

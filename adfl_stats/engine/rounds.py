@@ -288,7 +288,7 @@ def _warn_if_restless(loop: _Loop) -> None:
             f"after {run.rounds} rounds at step={run.step:.4g} the clients still move as far as half-way through; the "
             f"step is beyond the limit of stability {2.0 * safe:.4g}. Steps up to {safe:.4g} are safe here",
             ConvergenceWarning,
-            stacklevel=6,
+            stacklevel=8,
         )
 
 

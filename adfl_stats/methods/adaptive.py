@@ -339,7 +339,7 @@ def _client_model(
             f"disagree about {apart} of {problem.n_clients} of them: the majority is not identified clearly. That from "
             f"{taken} is reported. See ad.compare_starts(model) and res.summary()",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return best, apart, taken
 
@@ -399,7 +399,7 @@ def _warn_of_selection(problem: Problem, clients: ClientModel, weights: Array, h
             f"{clients.cochran[2]:.2g}): standard errors and p-values are too small. Use heterogeneity='auto'"
         )
     for text in said.values():
-        warnings.warn(text, SelectionWarning, stacklevel=4)
+        warnings.warn(text, SelectionWarning, stacklevel=5)
     return said
 
 

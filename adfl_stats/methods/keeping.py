@@ -54,7 +54,7 @@ def kept_weights(problem: Problem, clients: ClientModel, keep: Mask) -> tuple[Ar
             f"They keep a weight of {LEAST:g} so that these coefficients have an estimate; it is theirs alone, and the "
             "majority does not check it. ADFL(protect=[...]) gives them their full weight"
         )
-        warnings.warn(said["identified"], SelectionWarning, stacklevel=4)
+        warnings.warn(said["identified"], SelectionWarning, stacklevel=5)
     return weights, said
 
 
