@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 from adfl_stats._arguments import listing
+from adfl_stats._warn import warn
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.numerical_error import NumericalError
 from adfl_stats.engine.problem import OVERFLOW_ADVICE
@@ -16,26 +15,21 @@ from adfl_stats.network.schedule import NetworkSchedule
 
 __all__ = ["warn_of_error", "warn_of_network", "warn_of_overflow"]
 
-# Levels from here to the user: this function, the method of the model that calls it, the line of the user.
-CALLER = 3
-
 
 def warn_of_network(network: Network | NetworkSchedule) -> list[str]:
     """Warn of several closed groups, and of clients with zero or very small influence; return what fits repeat."""
     groups, unheard = len(network.closed_groups), network.unheard
     if groups > 1:
-        warnings.warn(
+        warn(
             f"the network falls into {groups} groups that never hear of one another; their estimates will not "
             "agree. Add an edge between them, or fit them apart",
             NetworkWarning,
-            stacklevel=CALLER,
         )
     if len(unheard):
-        warnings.warn(
+        warn(
             f"the data of {len(unheard)} client(s) never reach the network, as nobody in its core hears them: "
             f"{listing(unheard)}. No step changes that; let a client in the core listen to them",
             NetworkWarning,
-            stacklevel=CALLER,
         )
     shares = network.n_clients * network.influence.to_numpy()
     hardly = network.labels[(shares > 0.0) & (shares < LEAST_INFLUENCE)]
@@ -46,7 +40,7 @@ def warn_of_network(network: Network | NetworkSchedule) -> list[str]:
         f"{listing(hardly)}. Their data count for little, even with balanced steps; let more clients listen to "
         "them, or reweight the network with net.balanced() or net.metropolis()"
     )
-    warnings.warn(said, NetworkWarning, stacklevel=CALLER)
+    warn(said, NetworkWarning)
     return [said]
 
 
@@ -59,7 +53,7 @@ def warn_of_overflow(data: ClientData) -> list[str]:
         f"{len(aside)} client(s) were set aside with weight 0, because their numbers overflow where the others "
         f"agree: {listing(aside)}. {OVERFLOW_ADVICE}"
     )
-    warnings.warn(said, ConditionWarning, stacklevel=CALLER + 1)
+    warn(said, ConditionWarning)
     return [said]
 
 
@@ -71,9 +65,8 @@ def warn_of_error(error: NumericalError, plan: Plan, last: Run) -> None:
     elif last.solver == "limit":
         advice = "no shorter step helps; look for groups in the network, and for a response that covariates separate"
     when = "in the limit" if last.solver == "limit" else f"after {last.rounds} rounds"
-    warnings.warn(
+    warn(
         f"the numerical error is {error.total:.3g} standard errors {when}, above tolerance="
         f"{plan.tolerance:g} (optimisation {error.optimisation:.3g}, consensus {error.consensus:.3g}): {advice}",
         ConvergenceWarning,
-        stacklevel=CALLER + 1,
     )

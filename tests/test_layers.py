@@ -29,6 +29,7 @@ LEVELS = {
         "_properties",
         "_text",
         "_threads",
+        "_warn",
         "_client_sets",
     ),
     "what is given": ("network", "data", "losses"),

@@ -36,12 +36,14 @@ def test_every_public_name_is_in_the_reference(build):
 def test_the_map_of_the_theory_names_files_that_exist():
     text = (DOCS / "theory.md").read_text(encoding="utf-8")
     paths = re.findall(r"`(tests/[^`]+)`", text)
-    modules = [name for name in re.findall(r"`([a-z_]+\.[a-z_0-9]+)`", text) if not name.startswith("net.")]
+    modules = [name for name in re.findall(r"`([a-z_]+\.[a-z_0-9]+)`", text) if not name.startswith(("net.", "ad."))]
+    public = re.findall(r"`ad\.(\w+)", text)
     assert len(paths) > 12
     for path in paths:
         assert (ROOT / path).is_file(), path
     for name in modules:
         importlib.import_module(f"adfl_stats.{name}")
+    assert not [name for name in public if not hasattr(ad, name)]
 
 
 def test_pages_are_reached_from_the_first(build, tmp_path, monkeypatch):

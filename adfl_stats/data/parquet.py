@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import tempfile
-import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ import pandas as pd
 
 from adfl_stats._files import force, locked, place_of, size_in_words
 from adfl_stats._progress import progress_bar
+from adfl_stats._warn import warn
 from adfl_stats.data.client_data import ClientData, assembled
 from adfl_stats.data.columns import coded_response
 from adfl_stats.data.conversion import Conversion, Request
@@ -53,11 +53,10 @@ def client_data(request: Request, directory: str | PathLike[str] | None, progres
                 return _read(folder, request, stamp)
             except _NotThere as reason:
                 if reason.damage:
-                    warnings.warn(
+                    warn(
                         f"the converted copy of {request.table} in {folder} is damaged: {reason.damage}. It is "
                         "converted again",
                         StorageWarning,
-                        stacklevel=4,
                     )
             with _bar(2 * file.metadata.num_rows, progress) as bar:
                 _convert(Conversion(request, file, bar), home, folder, stamp)

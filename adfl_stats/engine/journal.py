@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from adfl_stats._archives import read_arrays, write_arrays
 from adfl_stats._types import Array
+from adfl_stats._warn import warn
 from adfl_stats.engine.ledger import Counted, Ledger
 from adfl_stats.errors import StorageError, StorageWarning
 
@@ -130,11 +130,10 @@ class Journal:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_arrays(self._path, arrays)
         except OSError as error:
-            warnings.warn(
+            warn(
                 f"checkpoint: {self._path} could not be written ({error.strerror}); the fit goes on, and would begin "
                 "from the last one that was",
                 StorageWarning,
-                stacklevel=2,
             )
 
     def _read(self) -> list[dict[str, Any]]:

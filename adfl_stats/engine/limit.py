@@ -6,7 +6,6 @@ A the linear form of a round (see ``linearised.py``).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from adfl_stats._types import Array
+from adfl_stats._warn import warn
 from adfl_stats.engine.linearised import Iteration
 from adfl_stats.engine.numerical_error import numerical_error, standard_errors_at
 from adfl_stats.engine.problem import ClientSteps, Problem
@@ -93,11 +93,10 @@ def _settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, labe
             points = fixed_points(runs, theta, bound)
         if not points.reached:
             if plan.solver == "limit":
-                warnings.warn(
+                warn(
                     f"no limit was found at step={step:.4g} ({points.passes} passes over the data); rounds are run "
                     "instead. The step may be beyond the limit of stability, or the network fall into groups",
                     ConvergenceWarning,
-                    stacklevel=7,
                 )
             return iterate(problem, start, steps, replace(plan, solver="rounds"), label=label)
         run.theta, run.step, run.solver = np.ascontiguousarray(points.theta[:, 0]), step, "limit"

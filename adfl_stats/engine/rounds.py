@@ -15,7 +15,6 @@ step must be given, and a run without `rounds` ends when the estimates no longer
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +25,7 @@ from scipy import linalg
 
 from adfl_stats._progress import progress_bar
 from adfl_stats._types import Array
+from adfl_stats._warn import warn
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.journal import Journal
 from adfl_stats.engine.numerical_error import NumericalError, StandardErrors, numerical_error, standard_errors_at
@@ -284,11 +284,10 @@ def _warn_if_restless(loop: _Loop) -> None:
         return
     safe = _safe_here(loop)
     if run.step > 2.0 * safe:
-        warnings.warn(
+        warn(
             f"after {run.rounds} rounds at step={run.step:.4g} the clients still move as far as half-way through; the "
             f"step is beyond the limit of stability {2.0 * safe:.4g}. Steps up to {safe:.4g} are safe here",
             ConvergenceWarning,
-            stacklevel=8,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import pandas as pd
 
 from adfl_stats._arguments import in_interval, one_of, whole_number
 from adfl_stats._text import framed
+from adfl_stats._warn import warn
 from adfl_stats.errors import ConvergenceWarning
 from adfl_stats.inference.refits import Refitter
 from adfl_stats.trust.weights import trusted_by
@@ -185,7 +185,7 @@ def bootstrap_of(res: Results, B: int, seed: int, *, progress: bool) -> Bootstra
     except KeyboardInterrupt:
         if len(thetas) < 2:
             raise
-        warnings.warn(f"interrupted after {done} of {B} draws; these are returned", ConvergenceWarning, stacklevel=3)
+        warn(f"interrupted after {done} of {B} draws; these are returned", ConvergenceWarning)
     if len(thetas) < 2:
         raise ValueError(
             f"{failed} of {done} draws of clients do not identify all coefficients, which leaves no bootstrap; leave "

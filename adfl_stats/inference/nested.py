@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from scipy.linalg import null_space
 
 from adfl_stats._arguments import listing, one_of
 from adfl_stats._types import Array
+from adfl_stats._warn import warn
 from adfl_stats.data.batches import batches, row_blocks
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.errors import ConditionWarning
@@ -43,10 +43,9 @@ def likelihood_ratio_test(res: Results, restricted: Any) -> tuple[float, float, 
             "model with ad.DFL(weights=res.client_weights)"
         )
     if large.glance.differ:
-        warnings.warn(
+        warn(
             "clients differ, which a likelihood ratio test does not allow for: its p-value is too small. Use wald_test",
             ConditionWarning,
-            stacklevel=3,
         )
     statistic = 2.0 * (res.llf - restricted.llf)
     df = float(len(large.names) - len(small.names))

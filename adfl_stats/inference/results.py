@@ -148,9 +148,13 @@ class Results(FittedRows, Reanalysis):
         Examples
         --------
         >>> import adfl_stats as ad
-        >>> schools = ad.datasets.exam()
-        >>> res = schools.model().fit(ad.DFL())
-        >>> own = schools.frame[schools.frame["school"] == 1]
+        >>> sim = ad.simulate.hospitals(seed=1)
+        >>> frame, net = sim.frame(), ad.networks.directed_circle(100, 5, labels=sim.labels)
+        >>> model = ad.DecentralizedGLM.from_formula(
+        ...     "readmitted ~ age", frame, client="hospital", network=net, family="binomial"
+        ... )
+        >>> res = model.fit(ad.DFL())
+        >>> own = frame[frame["hospital"] == sim.labels[0]]
         >>> bool((res.to_statsmodels(own).bse - res.bse).abs().max() < 1e-12)
         True
         """

@@ -7,13 +7,12 @@ has the condition number itself.
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from scipy import linalg
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array, Ints, Mask
+from adfl_stats._warn import warn
 from adfl_stats.data.batches import row_blocks, row_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.errors import ConditionWarning
@@ -75,11 +74,10 @@ def check_design(data: ClientData, gram: Array, vast: Mask, *, penalised: bool =
             "have hardly a correct digit. Subtract a constant from covariates with a large mean, or leave it out"
         )
     if condition > ILL_CONDITIONED:
-        warnings.warn(
+        warn(
             f"{near} number of the scaled columns is {condition:.2g}. Estimates lose digits; subtract a constant from "
             "covariates with a large mean, or leave the column out",
             ConditionWarning,
-            stacklevel=4,
         )
 
 

@@ -6,7 +6,6 @@ are far larger than the others'.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from scipy import special
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array, Mask
+from adfl_stats._warn import warn
 from adfl_stats.data.batches import Batch, batches, row_blocks, row_clients, whole_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.data.copies import RowHashes, copied_clients, overlapping_clients
@@ -146,11 +146,10 @@ def warn_of_clients(data: ClientData, family: Family, extremes: Extremes) -> Non
 
 
 def _warn(what: str, clients: Sequence[Any], meaning: str) -> None:
-    warnings.warn(
+    warn(
         f"{len(clients)} client(s) have {what}: {listing(clients)}. Their rows cannot show Condition 3 (local strong "
         f"convexity, of expectations): {meaning}",
         ConditionWarning,
-        stacklevel=4,
     )
 
 
@@ -180,7 +179,7 @@ def warn_of_copies(data: ClientData, hashes: RowHashes) -> list[str]:
             "one client"
         )
     for message in said:
-        warnings.warn(message, ConditionWarning, stacklevel=3)
+        warn(message, ConditionWarning)
     return said
 
 
@@ -200,7 +199,7 @@ def warn_of_domain(data: ClientData, family: Family, theta: Array, trusted: Mask
         f"{family.link!r} does not allow (it must be positive); clients {listing(data.labels[counts > 0])}. Their "
         "loss is continued by its tangent, and standard errors are not valid. Use the link 'log', or check these rows"
     )
-    warnings.warn(said, ConditionWarning, stacklevel=4)
+    warn(said, ConditionWarning)
     return [said]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -11,6 +10,7 @@ import numpy as np
 
 from adfl_stats._arguments import in_interval, listing, one_of, whole_number
 from adfl_stats._types import Array, ClientSet, InitialEstimates
+from adfl_stats._warn import warn
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.ledger import phase
 from adfl_stats.engine.limit import settle
@@ -334,12 +334,11 @@ def _client_model(
         among += [name]
         best, taken = (other, name) if its < mine else (best, taken)
     if apart:
-        warnings.warn(
+        warn(
             f"two models of the clients, begun from {' and '.join(dict.fromkeys(among))}, fit about equally well and "
             f"disagree about {apart} of {problem.n_clients} of them: the majority is not identified clearly. That from "
             f"{taken} is reported. See ad.compare_starts(model) and res.summary()",
             ConvergenceWarning,
-            stacklevel=5,
         )
     return best, apart, taken
 
@@ -399,7 +398,7 @@ def _warn_of_selection(problem: Problem, clients: ClientModel, weights: Array, h
             f"{clients.cochran[2]:.2g}): standard errors and p-values are too small. Use heterogeneity='auto'"
         )
     for text in said.values():
-        warnings.warn(text, SelectionWarning, stacklevel=5)
+        warn(text, SelectionWarning)
     return said
 
 

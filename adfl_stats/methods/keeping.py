@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from scipy import linalg
 
 from adfl_stats._arguments import listing
 from adfl_stats._client_sets import client_mask
 from adfl_stats._types import Array, ClientSet, Mask
+from adfl_stats._warn import warn
 from adfl_stats.engine.problem import Problem
 from adfl_stats.errors import SelectionWarning
 from adfl_stats.trust import ClientModel
@@ -54,7 +53,7 @@ def kept_weights(problem: Problem, clients: ClientModel, keep: Mask) -> tuple[Ar
             f"They keep a weight of {LEAST:g} so that these coefficients have an estimate; it is theirs alone, and the "
             "majority does not check it. ADFL(protect=[...]) gives them their full weight"
         )
-        warnings.warn(said["identified"], SelectionWarning, stacklevel=5)
+        warn(said["identified"], SelectionWarning)
     return weights, said
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from adfl_stats._warn import warn
 from adfl_stats.errors import NetworkWarning
 from adfl_stats.network.draws import Edges
 from adfl_stats.network.inputs import networkx_module
@@ -39,11 +39,10 @@ def warned_if_split(net: Network) -> Network:
     if not net.is_strongly_connected:
         groups = net.closed_groups
         within = sum(map(len, groups))
-        warnings.warn(
+        warn(
             f"this network is not strongly connected: it has {len(groups)} closed group(s), whose {within} "
             f"members (of {net.n_clients} clients) receive from nobody outside; see Network.closed_groups. "
             "More edges or another seed may help",
             NetworkWarning,
-            stacklevel=3,
         )
     return net

@@ -6,7 +6,6 @@ Every function returns arrays of its own: the caller's matrix or table is never 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,6 +18,7 @@ from adfl_stats._arguments import float64_array, labels_as_written, listing, ref
 from adfl_stats._files import refuse_absent
 from adfl_stats._frames import foreign_frame, is_foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array, Ints, Mask
+from adfl_stats._warn import warn
 from adfl_stats.errors import NetworkWarning
 
 if TYPE_CHECKING:
@@ -174,11 +174,10 @@ def with_own_estimates(A: sparse.csr_array, labels: pd.Index, name: str) -> spar
     empty = np.diff(A.indptr) == 0
     if not empty.any():
         return A
-    warnings.warn(
+    warn(
         f"{name} has clients that receive from nobody ({int(empty.sum())} of {len(labels)}): {listing(labels[empty])}. "
         "Each keeps its own estimate (w_mm = 1), an absorbing node",
         NetworkWarning,
-        stacklevel=3,
     )
     loops = sparse.csr_array(sparse.diags_array(empty.astype(np.float64)))
     loops.eliminate_zeros()
@@ -341,9 +340,5 @@ def _first_of_each(keys: Ints, weight: Array, table: pd.DataFrame) -> NDArray[np
             f"edges states the edge from {listing([row['source']])} to {listing([row['target']])} "
             f"with different weights, {first:g} and {second:g}; keep one of them"
         )
-    warnings.warn(
-        f"edges states {len(keys) - len(once)} edges more than once; each counts once",
-        NetworkWarning,
-        stacklevel=4,
-    )
+    warn(f"edges states {len(keys) - len(once)} edges more than once; each counts once", NetworkWarning)
     return once

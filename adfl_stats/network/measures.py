@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from adfl_stats._types import Array, Mask
+from adfl_stats._warn import warn
 from adfl_stats.errors import NetworkWarning
 from adfl_stats.network import eigenvalues, spectrum, structure
 from adfl_stats.network.eigenvalues import ExtremeEigenvalue
@@ -254,10 +254,9 @@ class NetworkMeasures:
 def _told(estimate: ExtremeEigenvalue, claim: str) -> float:
     """Return the value of an estimate, with a NetworkWarning if it could not be resolved."""
     if estimate.trouble:
-        warnings.warn(
+        warn(
             f"{claim} {estimate.value:.9g}: {estimate.trouble}. The network mixes very slowly, or has many nearly "
             "equal eigenvalues; consider more neighbours",
             NetworkWarning,
-            stacklevel=4,
         )
     return estimate.value

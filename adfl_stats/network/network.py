@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import pandas as pd
 from scipy import sparse
 
 from adfl_stats._arguments import in_interval, listing, whole_number
+from adfl_stats._warn import warn
 from adfl_stats.errors import NetworkWarning
 from adfl_stats.network import balance, files, spectrum
 from adfl_stats.network import inputs as given
@@ -175,7 +175,7 @@ class Network(NetworkMeasures):
         content = files.read(path)
         weighted = content.has_weights if weights is None else weights
         if content.remark and weights is None:
-            warnings.warn(content.remark, NetworkWarning, stacklevel=2)
+            warn(content.remark, NetworkWarning)
         if content.kind == "matrix" and weighted:
             csr, index = given.matrix_and_labels(content.value, None, "W")
             return cls._weighted(given.with_own_estimates(csr, index, "W"), index)

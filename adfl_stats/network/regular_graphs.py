@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
 from adfl_stats._arguments import whole_number
+from adfl_stats._warn import warn
 from adfl_stats.errors import NetworkWarning
 from adfl_stats.network.draws import (
     both_ways,
@@ -54,11 +53,10 @@ def directed_circle(M: int, D: int, self_loops: bool = False, labels: Labels = N
         raise ValueError(f"D is {D}; with M = {M} clients it can be at most M - 1 = {M - 1}")
     refuse_vast(float(M) * D, f"M is {M} and D is {D}")
     if D == 1 and not self_loops:
-        warnings.warn(
+        warn(
             "the directed circle with D = 1 and no self loops never mixes (rho = 1), "
             "as W is a permutation; use D of 2 or more, or self_loops=True",
             NetworkWarning,
-            stacklevel=2,
         )
     ahead = np.arange(0 if self_loops else 1, D + 1)
     receiver = np.repeat(np.arange(M), len(ahead))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 from adfl_stats._types import Array, Mask
+from adfl_stats._warn import warn
 from adfl_stats.errors import NetworkWarning
 from adfl_stats.network import eigenvalues, structure
 from adfl_stats.network.eigenvalues import ExtremeEigenvalue
@@ -195,10 +195,9 @@ def _stationary_sparse(W: sparse.csr_array, most: int = 20_000) -> Array:
             return pi
         pi = 0.5 * (pi + image)
         pi /= pi.sum()
-    warnings.warn(
+    warn(
         f"the influence of the clients is accurate to {np.abs(backward(pi) - pi).sum():.2g} only, "
         "as this network mixes very slowly; consider more neighbours",
         NetworkWarning,
-        stacklevel=5,
     )
     return pi

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import numpy as np
 
 from adfl_stats._arguments import in_interval, listing, one_of, several, takes, whole_number
 from adfl_stats._types import Array, Mask
+from adfl_stats._warn import warn
 from adfl_stats.engine.attacks import ALIE, IPM, Attack, Dissensus, Gaussian, SignFlip
 from adfl_stats.errors import ConditionWarning
 from adfl_stats.methods import ADFL, DFL, SLBRN, Bridge, ClippedGossip, GeometricMedian, Local, Method, Oracle
@@ -357,11 +357,10 @@ def chosen_shares(shares: Any) -> list[float]:
     checked = [in_interval(share, "shares", 0.0, 1.0, open_high=True) for share in values]
     majorities = [share for share in checked if share >= 0.5]
     if majorities:
-        warnings.warn(
+        warn(
             f"shares has {listing(majorities)}: where half of the clients or more are abnormal, the data cannot say "
             "which half is meant, and no theory covers it",
             ConditionWarning,
-            stacklevel=3,
         )
     return list(dict.fromkeys(checked))
 

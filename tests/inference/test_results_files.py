@@ -79,6 +79,9 @@ def test_everything_leaves_no_public_method_out():
         "oracle",
         "remove_data",
         "report",
+        # See test_to_statsmodels.py and test_communication.py.
+        "to_statsmodels",
+        "communication",
     }
     # Further fits of the model; see test_sensitivity.py, test_bootstrap.py, test_majority.py and test_nested.py.
     other |= {"sensitivity", "bootstrap", "majority", "compare_lr_test", "score_test", "goodness_of_fit"}
