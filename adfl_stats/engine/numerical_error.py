@@ -98,7 +98,7 @@ def standard_errors_from(problem: Problem, hessian: Array, meat: Array) -> Stand
         with np.errstate(over="ignore", invalid="ignore"):
             bread, covariance = sandwich(hessian, meat)
         if np.isfinite(covariance).all():
-            return StandardErrors(bread, np.sqrt(np.diag(covariance)))
+            return StandardErrors(bread, np.sqrt(_variances(bread, meat, covariance)))
     lost = np.abs(linalg.eigh(scaled)[1][:, 0]) > 0.1
     raise ValueError(
         f"the clients that carry weight do not identify {listing(np.asarray(problem.names)[lost])} at this estimate: "
@@ -132,3 +132,12 @@ def consensus_error(theta: Array, se: Array, transport: Transport = LOCAL) -> fl
 def floored(se: Array, centre: Array) -> Array:
     """Return standard errors as a unit: above rounding where data without noise have standard errors of zero."""
     return np.maximum(se, 1e-10 * (1.0 + np.abs(centre)))
+
+
+def _variances(bread: Array, meat: Array, covariance: Array) -> Array:
+    """Return the diagonal of the sandwich; where rounding errors make it negative, from the roots of the meat."""
+    variances = np.diag(covariance)
+    if (variances >= 0.0).all():
+        return variances
+    values, vectors = linalg.eigh(meat)
+    return np.asarray(np.square(bread @ (vectors * np.sqrt(np.maximum(values, 0.0)))).sum(axis=1))

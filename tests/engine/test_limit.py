@@ -11,6 +11,7 @@ from adfl_stats import _kernels
 from adfl_stats.engine import linearised
 from adfl_stats.engine.limit import limits
 from adfl_stats.engine.linearised import limit_preconditioner
+from adfl_stats.engine.numerical_error import _variances
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Exchange
 from adfl_stats.errors import ConvergenceWarning, DivergenceError
@@ -276,3 +277,14 @@ def test_a_limit_without_influential_weight_is_refused(dense, monkeypatch):
         model = ad.DecentralizedGLM(data, ad.Network.from_adjacency(star))
         with pytest.raises(ValueError, match="the network's limit is not determined: no client with weight has influ"):
             model.fit(ad.Oracle([0]))
+
+
+def test_variances_are_not_negative_by_rounding():
+    """A meat of rank one seen through a nearly singular bread: exact by the client's one score."""
+    rng = np.random.default_rng(3)
+    score, bread = rng.normal(size=4), np.diag([1.0, 1e7, 1e-7, 1.0])
+    meat = np.outer(score, score)
+    covariance = bread @ meat @ bread
+    covariance[2, 2] = -1e-20
+    assert _variances(bread, meat, covariance) == pytest.approx((bread @ score) ** 2, rel=1e-6)
+    assert np.array_equal(_variances(bread, meat, np.abs(covariance)), np.abs(np.diag(covariance)))

@@ -42,8 +42,9 @@ def of_pool(module, rule, pool, weights=None, bad=None):
 def test_names_stand_in_the_order_of_the_kernel():
     header = Path(__file__).parents[2].joinpath("src_ext", "rules.h").read_text(encoding="utf-8")
     listed = re.search(r"enum \{\s+ADFL_MEAN,.*?\};", header, re.S).group()
-    codes = re.findall(r"ADFL_(\w+)", listed)
+    *codes, last = re.findall(r"ADFL_(\w+)", listed)
     assert [code.lower().replace("_", "-") for code in codes] == list(RULES)
+    assert last == "N_RULES"
 
 
 # ------------------------------------------------------------------ coordinate rules

@@ -124,7 +124,7 @@ def test_bad_files(tmp_path, text, message):
         (lambda: small(corruptions=[ad.simulate.Dynamic()]), ValueError, "changes during the rounds, and fit has no"),
         (lambda: small(fit={"solver": "newton"}), ValueError, "solver is 'newton'; choose one of 'auto'"),
         (lambda: small(fit=3), TypeError, r"fit is 3; give a mapping, as in fit="),
-        (lambda: small(inference="no"), TypeError, "inference is 'no'; give True or False"),
+        (lambda: small(inference="no"), TypeError, r"inference is 'no' \(str\); give True or False"),
         (lambda: small([3]), TypeError, "methods has 3, a number; give names or objects"),
         (lambda: small().to_frame(), ValueError, r"the study has no results yet; call run\(\) first"),
         (lambda: small().run(jobs=0), ValueError, "jobs is 0; it must be at least 1"),
