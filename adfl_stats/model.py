@@ -37,9 +37,10 @@ from adfl_stats.inference.record import FitRecord, fit_record
 from adfl_stats.inference.results import Results
 from adfl_stats.losses import design_checks
 from adfl_stats.losses.collinearity import check_design
-from adfl_stats.losses.glm import GLM, with_constants
+from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.response import with_family
+from adfl_stats.losses.starts import with_constants
 from adfl_stats.methods import ADFL, Method, check_needs, checked_outcome
 from adfl_stats.methods.plans import check_method, plan_of
 from adfl_stats.network.archive import to_arrays

@@ -94,8 +94,8 @@ class Problem:
         threads: int = 1,
         transport: Transport = LOCAL,
     ) -> None:
-        if isinstance(objective, GLM):
-            objective = objective.placed(transport.total, transport.gather, transport.batches())
+        if (placed := getattr(objective, "placed", None)) is not None:
+            objective = placed(transport.total, transport.gather, transport.batches())
         self.objective, self.topology, self.weighting, self.threads = objective, network, weighting, threads
         self.transport = transport
         self.M, self.P = objective.M, objective.P

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from copy import copy
-from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -14,11 +11,10 @@ import pandas as pd
 from adfl_stats import _kernels
 from adfl_stats._properties import once
 from adfl_stats._types import Array, Mask
-from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, batches, of_clients, row_blocks, row_clients
+from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, batches, of_clients
 from adfl_stats.data.client_data import ClientData, assembled
 from adfl_stats.losses.client_sums import column_squares, curvature_sums, predictors_at
 from adfl_stats.losses.families import Family
-from adfl_stats.losses.links import LINKS
 from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.point_sums import (
     Gather,
@@ -29,30 +25,12 @@ from adfl_stats.losses.point_sums import (
     mean_squares,
     ours_only,
 )
-from adfl_stats.losses.robust_scale import robust_regression, robust_scale
+from adfl_stats.losses.robust_scale import robust_regression
+from adfl_stats.losses.starts import constant_columns, constant_predictor, log_means
 
-__all__ = ["GLM", "typical_mean", "with_constants"]
+__all__ = ["GLM"]
 
-# Means below this share of the typical client's are taken for zero, where a link is not defined. Ours.
-LEAST_MEAN = 1e-4
-# A client starts with at least this share of the typical mean (ours): near zero the Gaussian loss with a log link is
-# flat.
-LEAST_START = 0.1
-
-
-if TYPE_CHECKING:
-    of_rows = cached_property
-else:
-
-    def of_rows(compute: Callable[[GLM], Any]) -> property:
-        """Return a property of our rows, computed once for these losses and their twins with other transports."""
-
-        def look(glm: GLM) -> Any:
-            if compute.__name__ not in glm._known:
-                glm._known[compute.__name__] = compute(glm)
-            return glm._known[compute.__name__]
-
-        return property(look, doc=compute.__doc__)
+T = TypeVar("T")
 
 
 class GLM:
@@ -92,9 +70,14 @@ class GLM:
         self._total, self._gather = total, gather
         self.M, self.p = data.n_clients, data.X.shape[1]
         self.P = self.p * family.outputs
-        # What `of_rows` has computed; twins with another transport share it.
-        self._known: dict[str, Any] = {}
-        self._batches: dict[tuple[int, int], GLM] = {}
+        self._kept: dict[Hashable, Any] = {}
+
+    def _keep(self, name: Hashable, compute: Callable[[], T]) -> T:
+        """Return a value of our rows, computed once for these losses and for the same ones with another transport."""
+        if name not in self._kept:
+            self._kept[name] = compute()
+        value: T = self._kept[name]
+        return value
 
     def placed(self, total: Total, gather: Gather, parts: Sequence[slice]) -> GLM:
         """Return these losses with sums over all clients by a transport, whose batches of ours are `parts`.
@@ -104,22 +87,21 @@ class GLM:
         """
         starts = np.array([at.start or 0 for at in parts[1:]], dtype=np.int64)
         cuts = self.data.cuts if self.data.cuts is not None else starts[:0]
-        if np.array_equal(cuts, starts):
-            # What was computed of the data is shared.
-            twin = copy(self)
-            twin._total, twin._gather = total, gather
-            return twin
-        return GLM(assembled(self.data, cuts=starts), self.family, self.penalty, total=total, gather=gather)
+        same = np.array_equal(cuts, starts)
+        data = self.data if same else assembled(self.data, cuts=starts)
+        placed = GLM(data, self.family, self.penalty, total=total, gather=gather)
+        if same:
+            placed._kept = self._kept
+        return placed
 
     def of(self, clients: slice) -> GLM:
         """Return the losses of some consecutive clients: sums over them are the same to the bit in any place."""
         low, high, _ = clients.indices(self.M)
         if (low, high) == (0, self.M):
             return self
-        key = low, high
-        if key not in self._batches:
-            self._batches[key] = GLM(of_clients(self.data, slice(low, high)), self.family, self.penalty)
-        return self._batches[key]
+        return self._keep(
+            ("losses", low, high), lambda: GLM(of_clients(self.data, slice(low, high)), self.family, self.penalty)
+        )
 
     def share(self, clients: slice) -> GLM:
         """Return the losses of some consecutive clients of all, for a place that works on these alone."""
@@ -128,7 +110,7 @@ class GLM:
     def _knowing(self, other: GLM) -> GLM:
         """Return other losses of the same family, with what is known here of the rows of all clients."""
         if self.family.name == "huber":
-            other.__dict__["_robust_estimate"] = self._robust_estimate
+            other._kept["robust estimate"] = self._robust_estimate
         return other
 
     @property
@@ -170,29 +152,25 @@ class GLM:
 
     def loss(self, metric: Array | None = None) -> _kernels.Loss:
         """Return the kernel's losses, with `metric` (p, p) applied to every gradient if given."""
-        if metric is None and "loss" in self._known:
-            known: _kernels.Loss = self._known["loss"]
-            return known
+        return self._keep("loss", self._kernel_loss) if metric is None else self._kernel_loss(metric)
+
+    def _kernel_loss(self, metric: Array | None = None) -> _kernels.Loss:
         data, family = self.data, self.family
         if (gram := self.gram(metric)) is not None:
-            loss: _kernels.Loss = _kernels.GramLoss(*gram, symmetric=metric is None)
-        else:
-            loss = _kernels.RowLoss(
-                data.X,
-                data.y,
-                data.offsets,
-                data.totals,
-                family.code,
-                family.par,
-                family.outputs,
-                data.linear_offset,
-                data.row_weights,
-                metric,
-                self.ridge,
-            )
-        if metric is None:
-            self._known["loss"] = loss
-        return loss
+            return _kernels.GramLoss(*gram, symmetric=metric is None)
+        return _kernels.RowLoss(
+            data.X,
+            data.y,
+            data.offsets,
+            data.totals,
+            family.code,
+            family.par,
+            family.outputs,
+            data.linear_offset,
+            data.row_weights,
+            metric,
+            self.ridge,
+        )
 
     def gram(self, metric: Array | None = None) -> tuple[Array, Array] | None:
         """Return each client's curvature (M, p, padded p) and X'y / n where the loss is quadratic and they pay.
@@ -201,7 +179,7 @@ class GLM:
         """
         if not self.quadratic or self.p > self.mean_rows:
             return None
-        return _in_metric(*self._gram, metric)
+        return _in_metric(*self._keep("gram", self._gram), metric)
 
     def curvature(self, theta: Array, *, expected: bool = False) -> Iterator[tuple[slice, Array]]:
         """Yield some clients and their curvature, observed or expected, (C, P, P).
@@ -296,7 +274,7 @@ class GLM:
         constant = self.constant_column
         if self.family.link == "log" and constant is not None:
             column, value = constant
-            theta[:, column] = self._log_means() / value
+            theta[:, column] = log_means(self.data, self.family, self._gather) / value
         return theta
 
     def largest_curvatures(self, theta: Array, root: Array | None = None) -> Array:
@@ -317,25 +295,20 @@ class GLM:
     @once
     def coefficient_sizes(self) -> Array:
         """Root mean square of the column behind each coefficient (P,), its natural unit."""
-        squares = self._total(self._column_squares)
+
+        def part(at: slice) -> Array:
+            return self._keep(("squares", at.start, at.stop), lambda: column_squares(self.data, at))
+
+        squares = self._total(part)
         return np.tile(np.sqrt(squares[1:] / squares[0]), self.family.outputs)
 
-    def _column_squares(self, at: slice) -> Array:
-        """Return `column_squares` of a part of our clients, computed once."""
-        key = f"squares {at}"
-        if key not in self._known:
-            self._known[key] = column_squares(self.data, at)
-        squares: Array = self._known[key]
-        return squares
-
-    @of_rows
+    @property
     def mean_squares(self) -> Array:
         """Each client's mean square of the (weighted) responses (M,)."""
-        return mean_squares(self.data)
+        return self._keep("mean squares", lambda: mean_squares(self.data))
 
-    @of_rows
     def _gram(self) -> tuple[Array, Array]:
-        """Each client's X'X / n + diag(c) (rows padded to a multiple of 4) and X'(y - offset) / n."""
+        """Return each client's X'X / n + diag(c) (rows padded to a multiple of 4) and X'(y - offset) / n."""
         data, p = self.data, self.p
         S, b = np.zeros((self.M, p, -(-p // 4) * 4)), np.zeros((self.M, p))
         for batch in batches(data, p):
@@ -348,20 +321,19 @@ class GLM:
         b /= data.totals[:, None]
         return _on_diagonal(S, self.ridge), b
 
-    @cached_property
+    @once
+    def _constant_predictor(self) -> Array:
+        return constant_predictor(self.data, self.family, self.constant_column, self._total, self._gather)
+
+    @property
     def _robust_estimate(self) -> Array:
         # Where even that overflows, the rounds raise an error.
-        return np.nan_to_num(robust_regression(self.data).theta)
-
-    @of_rows
-    def _constants_here(self) -> tuple[Array, Mask]:
-        """`_constant_columns` of our rows."""
-        return _constant_columns(self.data)
+        return self._keep("robust estimate", lambda: np.nan_to_num(robust_regression(self.data).theta))
 
     @once
     def constant_column(self) -> tuple[int, float] | None:
         """The first column of X that has one value in all rows, and that value; None where there is none."""
-        first, same = self._constants_here
+        first, same = self._keep("constant columns", lambda: constant_columns(self.data))
         firsts = self._gather(first)
         constant = self._gather(same).all(axis=0) & (firsts == firsts[0]).all(axis=0)
         if not constant.any():
@@ -374,97 +346,6 @@ class GLM:
         """The places of the constant column's coefficients, one for each output; none without such a column."""
         constant = self.constant_column
         return [] if constant is None else [constant[0] + self.p * j for j in range(self.family.outputs)]
-
-    @once
-    def _constant_predictor(self) -> Array:
-        """Coefficients (P,) that give every row the typical mean, or as nearly as least squares can."""
-        data, constant = self.data, self.constant_column
-        target = float(LINKS[self.family.link].of_mean(typical_mean(data, self._gather)))
-        if constant is not None:
-            theta = np.zeros(self.P)
-            theta[constant[0]] = (target - self._mean_offset()) / constant[1]
-            return theta
-
-        def part(at: slice) -> Array:
-            # X'X, and below it the columns' sums.
-            own, sums = self.of(at).data, np.zeros((self.p + 1, self.p))
-            for rows in row_blocks(own):
-                X = own.X[rows][own.counted[row_clients(own, rows)]]
-                sums[:-1] += X.T @ X
-                sums[-1] += X.sum(axis=0)
-            return sums
-
-        sums = self._total(part)
-        return np.asarray(target * np.linalg.lstsq(sums[:-1], sums[-1])[0])
-
-    def _mean_offset(self) -> float:
-        """Return the mean of the rows' offsets."""
-        data = self.data
-        if data.linear_offset is None:
-            return 0.0
-        linear_offset = data.linear_offset
-
-        def part(at: slice) -> Array:
-            bounds = data.offsets[:-1][at], data.offsets[1:][at]
-            own = linear_offset[bounds[0][0] : bounds[1][-1]] if len(bounds[0]) else linear_offset[:0]
-            return np.array([own.sum(), len(own)])
-
-        whole, rows = self._total(part)
-        return float(whole / rows)
-
-    def _log_means(self) -> Array:
-        data = self.data
-        events, exposure = np.zeros(self.M), np.zeros(self.M)
-        for batch in batches(data, 1):
-            weight = data.weights_of(batch.rows)
-            events[batch.clients] += batch.sums(weight * data.y[batch.rows])
-            rate = weight if data.linear_offset is None else weight * np.exp(data.linear_offset[batch.rows])
-            exposure[batch.clients] += batch.sums(rate)
-        # Half an event keeps the logarithm finite for a client without events (counts only).
-        measured = self.family.name in ("gaussian", "inversegaussian", "tweedie")
-        least = LEAST_START * typical_mean(data, self._gather) * exposure if measured else 0.5
-        return np.log(np.maximum(events, least) / exposure)
-
-
-def with_constants(family: Family, data: ClientData, gather: Gather = ours_only) -> Family:
-    """Return the family with the constants that it takes from the data before a fit; `gather` adds clients elsewhere.
-
-    These are Huber's k, and the least linear predictor of links that want a positive one: that of a mean
-    `LEAST_MEAN` times the typical one, or as many times larger where the link decreases.
-    """
-    if family.par:
-        return family
-    if family.name == "huber":
-        return replace(family, par=family.tuning * robust_scale(data))
-    if not family.positive_predictor:
-        return family
-    link, typical = LINKS[family.link], typical_mean(data, gather)
-    return replace(family, par=float(min(link.of_mean(LEAST_MEAN * typical), link.of_mean(typical / LEAST_MEAN))))
-
-
-def _constant_columns(data: ClientData) -> tuple[Array, Mask]:
-    """Return the first row (1, p), and which columns have its value, not zero, in all rows; (0, p) without rows."""
-    counted = np.flatnonzero(data.counted)
-    first = data.X[data.offsets[counted[:1]]]
-    same = first != 0
-    for rows in row_blocks(data) if len(counted) else ():
-        unlike = data.X[rows] != first
-        if data.set_aside is not None:
-            unlike &= data.counted[row_clients(data, rows), None]
-        same &= ~unlike.any(axis=0)
-        if not same.any():
-            break
-    return first, same
-
-
-def typical_mean(data: ClientData, gather: Gather = ours_only) -> float:
-    """Return the median over clients of their mean response, or the mean over all where that is not positive."""
-    sums = np.zeros(data.n_clients)
-    for batch in batches(data, 1):
-        sums[batch.clients] += batch.sums(data.weights_of(batch.rows) * data.y[batch.rows])
-    means = gather((sums / data.totals)[data.counted])
-    middle = float(np.median(means))
-    return middle if middle > 0.0 else max(float(means.mean()), np.finfo(float).tiny)
 
 
 def _on_diagonal(matrices: Array, values: Array | None) -> Array:

@@ -33,6 +33,9 @@ class Objective(Protocol):
     has_curvature : bool, optional
         Whether the objective has all that a generalised linear model has: values, curvatures and scores, as in
         `losses.glm.GLM`. Others leave it out, and go through every method and solver that needs gradients only.
+    placed : callable, optional
+        ``placed(total, gather, parts)`` returns the objective for a transport, where it needs sums over clients that
+        may be elsewhere: `total` and `gather` are the transport's, `parts` the slices of our clients in its sums.
     """
 
     M: int

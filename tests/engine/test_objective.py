@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import adfl_stats as ad
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds import Plan
+from adfl_stats.engine.transport import LOCAL
 from adfl_stats.losses.families import resolve_family
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.objective import Objective, checked_objective
@@ -127,6 +128,29 @@ def test_adaptive_stages_are_those_written_out(loss):
     assert_allclose(found.steps.weights, weights / weights.max(), rtol=1e-9)
     assert found.details["start"] == "BRIDGE-M"
     assert found.steps.weights.argmin() == M - 1
+
+
+class Centred(Regression):
+    """The same about the mean response of all clients, which is a sum by the transport."""
+
+    centre = 0.0
+
+    def placed(self, total, gather, parts):
+        sums = np.array([[y.sum(), len(y)] for y in self.y])
+        whole, count = total(lambda at: sums[at].sum(axis=0))
+        moved = Centred(self.derivative)
+        moved.centre = whole / count
+        moved.y = [y - moved.centre for y in self.y]
+        assert len(gather(sums)) == M
+        assert parts == LOCAL.batches()
+        return moved
+
+
+def test_losses_may_ask_for_sums_over_all_clients():
+    problem = Problem(Centred(LOSSES["least squares"]), DIRECTED)
+    assert_allclose(problem.objective.centre, np.concatenate(rows()[1]).mean(), rtol=1e-14)
+    at_zero = problem.gradients(np.zeros((M, P)))
+    assert_allclose((at_zero[:, 0] * SIZES).sum(), 0.0, atol=1e-12)
 
 
 METHODS = [

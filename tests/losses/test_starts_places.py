@@ -7,7 +7,8 @@ from places import batches_of, in_places, some_clients
 
 import adfl_stats as ad
 from adfl_stats.losses.families import family as resolved
-from adfl_stats.losses.glm import GLM, with_constants
+from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.starts import with_constants
 
 M = 9
 BOUNDS = (0, 2, 6, M)
