@@ -6,8 +6,8 @@ from adfl_stats._arguments import listing
 from adfl_stats._warn import warn
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.numerical_error import NumericalError
+from adfl_stats.engine.plan import Plan, Run
 from adfl_stats.engine.problem import OVERFLOW_ADVICE
-from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.errors import ConditionWarning, ConvergenceWarning, NetworkWarning
 from adfl_stats.network.measures import LEAST_INFLUENCE
 from adfl_stats.network.network import Network

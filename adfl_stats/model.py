@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
@@ -12,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from adfl_stats._archives import digest
 from adfl_stats._arguments import in_interval, one_of
+from adfl_stats._model_facts import facts_of_fit, facts_of_model
 from adfl_stats._model_theory import ModelTheory
 from adfl_stats._model_warnings import warn_of_error, warn_of_network, warn_of_overflow
 from adfl_stats._threads import default_threads, one_blas_thread, team_of
@@ -27,9 +26,9 @@ from adfl_stats.engine.ledger import Counted, phase
 from adfl_stats.engine.mpi import MPI
 from adfl_stats.engine.overdispersion import estimated_alpha
 from adfl_stats.engine.overflow import overflowing_clients
+from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem, overflow_error
 from adfl_stats.engine.ranks import Ranks
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.transport import Local, Transport, batch_bounds
 from adfl_stats.inference.covariance import COV_TYPES
 from adfl_stats.inference.joined import whole_record
@@ -43,7 +42,6 @@ from adfl_stats.losses.response import with_family
 from adfl_stats.losses.starts import with_constants
 from adfl_stats.methods import ADFL, Method, check_needs, checked_outcome
 from adfl_stats.methods.plans import check_method, plan_of
-from adfl_stats.network.archive import to_arrays
 from adfl_stats.network.matching import as_network, matched
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
@@ -345,9 +343,7 @@ class DecentralizedGLM(ModelTheory):
         journal = None
         if checkpoint is not None:
             seconds = in_interval(every, "every", 0.0, np.inf)
-            facts = self._facts() | {"the rows": self._rows_digest(), "the options": repr(plan)}
-            facts["the method"] = digest(np.frombuffer(pickle.dumps(method), dtype=np.uint8))
-            journal = partial(Journal, Path(checkpoint), facts, seconds)
+            journal = partial(Journal, Path(checkpoint), facts_of_fit(self, method, plan), seconds)
         with one_blas_thread():
             data = self._data_for(method)
             if isinstance(transport, MPI):
@@ -411,25 +407,8 @@ class DecentralizedGLM(ModelTheory):
             glm = self._glm(data).share(place.own)
             return whole_record(self._fitted(method, plan, data, glm, place, team, journal), self._place)
 
-        facts = {"the method": repr(method), "the options": repr(plan), **self._facts()}
+        facts = {"the method": repr(method), "the options": repr(plan), **facts_of_model(self)}
         return ranks.run(batch_bounds(self.data.n_clients, self.data.n_rows), facts, work)
-
-    def _rows_digest(self) -> str:
-        """Return what tells other rows apart."""
-        parts = (self.data.X, self.data.y, self.data.offsets, self.data.linear_offset, self.data.row_weights)
-        return digest(*(part for part in parts if part is not None))
-
-    def _facts(self) -> dict[str, str]:
-        """Return what identifies this model: a digest of data and network, and the other arguments in words."""
-        return {
-            "the data's rows": f"{self.data.n_rows} of {self.data.n_clients} clients",
-            "the clients": digest(np.array(list(map(str, self.data.labels)))),
-            "the columns": ", ".join(self.data.names),
-            "the network": digest(*to_arrays(self.network)[0].values()),
-            "the family": repr(self.family),
-            "the weighting": self.weighting,
-            "the penalty": repr(self.penalty),
-        }
 
     @property
     def formula(self) -> str | None:

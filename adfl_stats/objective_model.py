@@ -11,8 +11,8 @@ from adfl_stats._arguments import in_interval, listing, one_of, whole_number
 from adfl_stats._threads import one_blas_thread, team_of
 from adfl_stats._types import Array
 from adfl_stats.engine.attacks import Attack
+from adfl_stats.engine.plan import MAX_ROUNDS, MOST_ROUNDS, Plan, Run
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import MAX_ROUNDS, MOST_ROUNDS, Plan, Run
 from adfl_stats.inference.objective_results import ObjectiveRecord, ObjectiveResults, at_params
 from adfl_stats.inference.record import run_parts
 from adfl_stats.losses.objective import Objective, checked_objective

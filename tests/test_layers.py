@@ -37,6 +37,7 @@ LEVELS = {
     "what is solved": ("trust", "methods"),
     "what follows": ("inference", "theory"),
     "what users meet": (
+        "_model_facts",
         "_model_warnings",
         "_model_theory",
         "model",

@@ -22,7 +22,7 @@ from adfl_stats.engine.ledger import Counted, Ledger
 from adfl_stats.errors import StorageError, StorageWarning
 
 if TYPE_CHECKING:
-    from adfl_stats.engine.rounds import Run
+    from adfl_stats.engine.plan import Run
 
 __all__ = ["Journal"]
 

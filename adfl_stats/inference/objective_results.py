@@ -13,8 +13,8 @@ from adfl_stats._algebra import inverse
 from adfl_stats._arguments import in_interval, one_of
 from adfl_stats._properties import once
 from adfl_stats._types import Array
+from adfl_stats.engine.plan import Run
 from adfl_stats.engine.problem import ClientSteps, Problem
-from adfl_stats.engine.rounds import Run
 from adfl_stats.inference.clustered import carry_weight
 from adfl_stats.inference.estimates import Estimates
 from adfl_stats.inference.privacy_noise import noise_covariance

@@ -15,8 +15,8 @@ from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.formula import ParsedFormula
 from adfl_stats.engine.ledger import Counted, Ledger, uncounted
 from adfl_stats.engine.numerical_error import NumericalError, sandwich
+from adfl_stats.engine.plan import Plan, Run
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.inference.at_estimate import AtEstimate
 from adfl_stats.inference.by_row import ByRow

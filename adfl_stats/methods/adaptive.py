@@ -14,9 +14,9 @@ from adfl_stats._warn import warn
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.ledger import phase
 from adfl_stats.engine.limit import settle
+from adfl_stats.engine.plan import Plan, Run
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Scheme
-from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.errors import ConvergenceWarning, SelectionWarning
 from adfl_stats.losses.point_sums import majority_misfits, plain_scores
 from adfl_stats.methods._base import Combining, Method, Outcome, initial_estimates

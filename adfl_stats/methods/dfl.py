@@ -11,8 +11,8 @@ import pandas as pd
 from adfl_stats._arguments import float64_array, listing
 from adfl_stats._types import Array, ClientWeights, InitialEstimates
 from adfl_stats.engine.limit import settle
+from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.methods._base import Method, Outcome, initial_estimates
 from adfl_stats.methods.descents import check_descent, said_of, scheme_of
 

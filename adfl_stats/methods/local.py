@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from adfl_stats._types import Array, InitialEstimates
+from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.methods._base import Method, Outcome, run_scheme
 
 __all__ = ["Local"]

@@ -9,8 +9,8 @@ import pandas as pd
 
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._types import Array, ClientSet, InitialEstimates
+from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.methods._base import Method, Outcome
 from adfl_stats.methods.dfl import DFL
 

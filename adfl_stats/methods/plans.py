@@ -6,7 +6,7 @@ import numpy as np
 
 from adfl_stats._arguments import in_interval, one_of, whole_number
 from adfl_stats.engine.attacks import Attack
-from adfl_stats.engine.rounds import MAX_ROUNDS, MOST_ROUNDS, Plan
+from adfl_stats.engine.plan import MAX_ROUNDS, MOST_ROUNDS, Plan
 from adfl_stats.methods._base import Method
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network

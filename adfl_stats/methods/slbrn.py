@@ -8,9 +8,9 @@ import numpy as np
 
 from adfl_stats._arguments import in_interval, one_of, whole_number
 from adfl_stats._types import InitialEstimates
+from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
 from adfl_stats.errors import DivergenceError
 from adfl_stats.losses.penalties import Lasso

@@ -9,9 +9,9 @@ from scipy import linalg
 from scipy.sparse.linalg import eigsh
 
 from adfl_stats._types import Array, InitialEstimates
+from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.losses.penalties import Penalty
 from adfl_stats.methods._base import Method, Outcome, check_undirected, run_scheme
 

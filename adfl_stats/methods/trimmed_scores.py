@@ -13,8 +13,8 @@ from adfl_stats._arguments import whole_number
 from adfl_stats._types import Array, InitialEstimates, Mask
 from adfl_stats.engine.equations import Equations, stacked_solutions, weighted_solution
 from adfl_stats.engine.limit import settle
+from adfl_stats.engine.plan import Plan, Run
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.losses.client_sums import rao_roots, rao_statistics
 from adfl_stats.losses.point_sums import majority_misfits
 from adfl_stats.methods._base import Method, Outcome, initial_estimates

@@ -9,9 +9,9 @@ import numpy as np
 
 from adfl_stats._arguments import in_interval
 from adfl_stats._types import Array, InitialEstimates
+from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Exchange, Scheme, Slope, Update
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.rules import Rule
 from adfl_stats.losses.client_sums import predictors_at
 from adfl_stats.methods._base import Method, Outcome, check_neighbours, run_scheme

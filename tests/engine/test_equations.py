@@ -10,8 +10,8 @@ import adfl_stats as ad
 from adfl_stats.engine.equations import Equations, solve, stacked_solutions
 from adfl_stats.engine.limit import limits, settle
 from adfl_stats.engine.linearised import Iteration
+from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 

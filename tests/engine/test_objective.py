@@ -6,8 +6,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import adfl_stats as ad
+from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.transport import LOCAL
 from adfl_stats.losses.families import resolve_family
 from adfl_stats.losses.glm import GLM

@@ -6,8 +6,8 @@ from places import batches_of, in_places, some_clients
 
 import adfl_stats as ad
 from adfl_stats.engine.ledger import Counted, Ledger, phase
+from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import Plan
 from adfl_stats.engine.transport import Local
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM

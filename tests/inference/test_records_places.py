@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from places import Batches, batches_of, in_places, some_clients
 
 import adfl_stats as ad
+from adfl_stats.engine.plan import Plan, Run
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import Plan, Run
 from adfl_stats.engine.transport import LOCAL
 from adfl_stats.inference.at_estimate import AtEstimate
 from adfl_stats.inference.client_contrasts import contrast_df, joint_df

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import adfl_stats as ad
-from adfl_stats.engine.rounds import Run
+from adfl_stats.engine.plan import Run
 from adfl_stats.methods import Outcome
 
 TEXT = Path(__file__).parents[2].joinpath("CONTRIBUTING.md").read_text(encoding="utf-8")

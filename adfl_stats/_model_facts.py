@@ -1,0 +1,55 @@
+"""What tells models and fits apart: ranks of MPI compare it, and a fit that goes on from a checkpoint."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Protocol
+
+import numpy as np
+
+from adfl_stats._archives import digest
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.plan import Plan
+from adfl_stats.losses.families import Family
+from adfl_stats.losses.penalties import Ridge
+from adfl_stats.methods import Method
+from adfl_stats.network.archive import to_arrays
+from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule
+
+__all__ = ["facts_of_fit", "facts_of_model"]
+
+
+class _Model(Protocol):
+    """The arguments of a `DecentralizedGLM`."""
+
+    data: ClientData
+    network: Network | NetworkSchedule
+    family: Family
+    weighting: str
+    penalty: Ridge | None
+
+
+def facts_of_model(model: _Model) -> dict[str, str]:
+    """Return what identifies a model but for its rows: digests of clients and network, the other arguments in words."""
+    data = model.data
+    return {
+        "the data's rows": f"{data.n_rows} of {data.n_clients} clients",
+        "the clients": digest(np.array(list(map(str, data.labels)))),
+        "the columns": ", ".join(data.names),
+        "the network": digest(*to_arrays(model.network)[0].values()),
+        "the family": repr(model.family),
+        "the weighting": model.weighting,
+        "the penalty": repr(model.penalty),
+    }
+
+
+def facts_of_fit(model: _Model, method: Method, plan: Plan) -> dict[str, str]:
+    """Return what identifies a fit: the model, its rows, the method and the options."""
+    data = model.data
+    rows = (data.X, data.y, data.offsets, data.linear_offset, data.row_weights)
+    return facts_of_model(model) | {
+        "the rows": digest(*(part for part in rows if part is not None)),
+        "the options": repr(plan),
+        "the method": digest(np.frombuffer(pickle.dumps(method), dtype=np.uint8)),
+    }
