@@ -157,13 +157,18 @@ SHARED = {module for module in KNOWN if module.startswith("_")} | {
 }
 
 
+@functools.cache
+def names_of_room(own):
+    """The names that the modules of a room define, and their own."""
+    paths = [path for name, path in MODULES.items() if room(name) == own]
+    return {name for path in paths for name in defined_names(ast.parse(path.read_text()))} | {p.stem for p in paths}
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_an_underscore_means_private_to_the_room(module):
     """A leading underscore at the package's root is private to the package, inside a room to the room."""
     own = room(module)
-    neighbours = [path for name, path in MODULES.items() if room(name) == own]
-    known = {name for path in neighbours for name in defined_names(ast.parse(path.read_text()))}
-    known |= {path.stem for path in neighbours} | SHARED
+    known = names_of_room(own) | SHARED
     used = {name for name in private_names(ast.parse(MODULES[module].read_text())) if name.startswith("_")}
     foreign = {name for name in used - known if not (name.startswith("__") and name.endswith("__"))}
     assert not foreign
