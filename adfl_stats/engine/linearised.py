@@ -45,7 +45,8 @@ MOST_ENTRIES = 2e6
 # Vectors between restarts of GMRES, and restarts. With the preconditioner 5 to 20 vectors are the rule for 1e-6; more
 # are needed where clients are far apart or the network is large and sparse.
 GMRES_ROOM, GMRES_RESTARTS = 80, 25
-# The disagreement's part of the preconditioner is (I - c W)^-1 with c of at least this much.
+# The disagreement's part of the preconditioner is (I - c W)^-1 with c of at least this much: at steps near the limit of
+# stability a smaller c would leave the network out.
 LEAST_MEMORY = 0.5
 
 

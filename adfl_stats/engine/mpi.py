@@ -20,7 +20,8 @@ __all__ = ["MPI"]
 
 T = TypeVar("T")
 
-# Seconds within which all ranks report an error, where it is one of all of them: a bad argument, for example. Ours.
+# Seconds within which all ranks report an error, where it is one of all of them: a bad argument, for example. Ours:
+# ranks reach the same line within milliseconds.
 PATIENCE = 2.0
 
 

@@ -23,7 +23,8 @@ __all__ = ["Overdispersion", "estimated_alpha"]
 # alpha between these. Ours: below, the variance is the Poisson's to the sixth digit for ordinary counts; above, half
 # of all counts are zero at any mean.
 LEAST, MOST = 1e-6, 1e3
-# Passes at most, relative change of alpha that ends them, passes over the best half. Ours.
+# Passes at most, relative change of alpha that ends them, passes over the best half. Ours: alpha has a standard error
+# of some per cent, and three concentration steps as in `methods.trimmed_scores`.
 PASSES, SMALL, HALVES = 25, 1e-6, 3
 # Level of the test that leaves out a client, over the number of clients (Bonferroni). Ours: where all fit together, in
 # about one data set in twenty somebody is left out.

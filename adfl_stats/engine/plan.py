@@ -14,7 +14,8 @@ from adfl_stats.engine.transport import LOCAL, Transport, mean_over
 
 __all__ = ["MAX_ROUNDS", "MOST_ROUNDS", "Plan", "Run"]
 
-# Most rounds per stage of a run without `rounds`. Ours: then the fit warns.
+# Most rounds per stage of a run without `rounds`. Ours: six times the most that a setting of benchmarks/schedules.py
+# takes; a run that needs more ends with a warning.
 MAX_ROUNDS = 20_000
 # The most that a user may ask for: at a microsecond a round, the least that one takes, a quarter of an hour.
 MOST_ROUNDS = 10**9

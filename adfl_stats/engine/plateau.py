@@ -17,9 +17,9 @@ from adfl_stats._types import Array
 
 __all__ = ["CUT", "Plateau"]
 
-# The factor of a cut and the level of the interval are the authors'.
+# The factor of a cut and the level of the interval are those of Lang, Zhang & Xiao (2019).
 CUT, LEVEL = 0.1, 0.8
-# Rounds of a window in which batch means say something. Ours.
+# The shortest window that is tested. Ours: six batches of six rounds, and t with 5 degrees of freedom.
 LEAST_ROUNDS = 40
 
 

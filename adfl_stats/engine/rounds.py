@@ -37,12 +37,18 @@ from adfl_stats.errors import ConvergenceWarning, DivergenceError
 __all__ = ["PLAIN", "iterate", "safe_step"]
 
 
-# A move this many times the first one is divergence. Ours.
+# A move this many times the first one is divergence. Ours: in runs that converge the first move is the largest
+# (benchmarks/schedules.py), and those that diverge grow by a factor in every round.
 BLOW_UP = 1e4
-# Rounds of a run in phases without `rounds`. Ours: a hundred at each of three steps.
+# Rounds of a run in phases without `rounds`. Ours: a hundred at each of three steps; rules that choose among neighbours
+# have no error to stop by.
 PHASED_ROUNDS = 300
 # A move this small relative to the estimates counts as none. Ours: far below any standard error.
 STILL = 1e-10
+# Constant and cut: an error above the first share of the one before it no longer falls, one below the second share of
+# the other part does not matter, the step is cut to where the error would be the third share of the tolerance, by
+# factors between these. Ours: by benchmarks/schedules.py others take .9 to 1.4 times as many rounds.
+FALLS, MINOR, AIM, CUTS = 0.8, 0.3, 0.5, (0.1, 0.5)
 PLAIN = Scheme()
 
 
@@ -281,10 +287,7 @@ def _phases(loop: _Loop, plan: Plan) -> bool:
 
 
 def _constant_and_cut(loop: _Loop, plan: Plan, metric: Array | None) -> bool:
-    """Hold the step while the error falls, then cut it; stop when the error is small.
-
-    The shares .8, .3, .1 and .5 are ours: an error that falls by less than a fifth in a time constant is stationary.
-    """
+    """Hold the step while the error falls, then cut it; stop when the error is small."""
     problem, run, total_weights = loop.problem, loop.run, loop.steps.total_weights
     rate = float(problem.mean(total_weights))
     previous = NumericalError(np.inf, np.inf)
@@ -303,10 +306,10 @@ def _constant_and_cut(loop: _Loop, plan: Plan, metric: Array | None) -> bool:
             error = numerical_error(problem, run.theta, total_weights, unit)
             if error.total <= plan.tolerance:
                 return True
-        settled = error.consensus > 0.8 * previous.consensus
-        at_rest = error.optimisation < 0.3 * error.consensus or error.optimisation > 0.8 * previous.optimisation
+        settled = error.consensus > FALLS * previous.consensus
+        at_rest = error.optimisation < MINOR * error.consensus or error.optimisation > FALLS * previous.optimisation
         if settled and at_rest:
-            run.step *= float(np.clip(0.5 * plan.tolerance / error.total, 0.1, 0.5))
+            run.step *= float(np.clip(AIM * plan.tolerance / error.total, *CUTS))
             unit = None
             previous = NumericalError(np.inf, np.inf)
         else:

@@ -64,7 +64,8 @@ __all__ = [
 ]
 
 
-# A client carries weight if a row of it counts more than this share of the row that counts most. Ours.
+# A client carries weight if a row of it counts more than this share of the row that counts most. Ours: others
+# would change a variance by this share squared.
 CARRIES = 1e-6
 # Eigenvalues of I - H_mm below this are zero: the client alone determines that direction. Ours: above rounding.
 LEAST_VARIANCE = 1e-6

@@ -20,7 +20,7 @@ from adfl_stats.trust.summaries import Summaries
 
 __all__ = ["alike", "common_model"]
 
-# Level of each of the three tests. Ours: a false alarm costs time only.
+# Level of each of the three tests. Ours: the usual one; a false alarm costs time only.
 ALPHA = 0.05
 
 

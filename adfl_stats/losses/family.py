@@ -20,11 +20,11 @@ __all__ = ["TINY", "Family", "composed", "family_names", "supported_links"]
 
 Kind = TypeVar("Kind", bound="type[Family]")
 
-# Lower bound on variances: below it a probability is 0 or 1 to rounding.
+# Lower bound on variances. Ours: with a smaller one a probability is 0 or 1 but for rounding.
 TINY = 1e-12
 # Where a derivative is taken from differences: central differences of second order have an error of about 1e-8. Ours.
 DIFFERENCE = 1e-4
-# Rows of y that are checked at a time.
+# Rows of y that are checked at a time. Ours: half a megabyte.
 CHECK_ROWS = 1 << 16
 
 # The class and the kernel's code (blocks.h) of every family and link; a family's usual link has its lowest code.

@@ -14,7 +14,8 @@ from adfl_stats.losses.links import LINKS, PowerLink, exponential
 
 __all__: list[str] = []
 
-# Where curvature grows as the mean falls, its bound is for means down to this share of the mean at the start. Ours.
+# Where curvature grows as the mean falls, its bound is for means down to this share of the mean at the start. Ours:
+# smaller shares give smaller steps; where one was too large, the run begins again with a fourth of it.
 LEAST_SHARE = 0.25
 
 

@@ -16,7 +16,8 @@ from adfl_stats.losses.robust_scale import robust_scale
 
 __all__ = ["constant_columns", "constant_predictor", "log_means", "typical_mean", "with_constants"]
 
-# Means below this share of the typical client's are taken for zero, where a link is not defined. Ours.
+# Means below this share of the typical client's are taken for zero, where a link is not defined. Ours: far below
+# the mean of any client whose data fit, far above rounding.
 LEAST_MEAN = 1e-4
 # A client starts with at least this share of the typical mean (ours): near zero the Gaussian loss with a log link is
 # flat.

@@ -27,7 +27,8 @@ LEAST_INFLUENCE = 0.02
 
 # W is called doubly stochastic where its column sums are this close to 1. Ours: weights in files have ten digits.
 BALANCE_TOLERANCE = 1e-10
-# Column sums may be off by this part of the weakest link; influence then changes by about as much. Ours.
+# Column sums may be off by this part of the weakest link; influence then changes by about as much. Ours: a
+# millionth of a client's influence is far below what a step or a verdict depends on.
 LINK_TOLERANCE = 1e-6
 # Imbalances below this are rounding errors of the column sums. Ours: that of thousands of terms, or of `balanced`.
 SE_ROUNDING = 1e-12

@@ -36,7 +36,8 @@ from adfl_stats.theory.advice import advise_on
 
 __all__ = ["Design", "design"]
 
-# Clients that are compared where neither clients nor rows are given. Ours.
+# Clients that are compared where neither clients nor rows are given. Ours: around the 50 and 100 of the
+# paper's section 5.
 CLIENTS = (10, 20, 50, 100, 200)
 # Most rows of the data that are drawn for step and rounds. Ours: bounds the time; curvatures are stable by then.
 MOST_ROWS = 100_000
