@@ -247,7 +247,8 @@ def _updated(seen: _Integrated, spread: Spread, runs: MixtureRuns, *, extrapolat
     if spread.inflated:
         # What is left of a score beside the client's own effect, squared: twice its expectation given the score.
         rest = weight * scores.statistics_at(point + means @ F.T)
-        rest += probability * np.einsum("mij,mjk,ik->m", seen.loadings, covariances, F)
+        # The trace of F'J_m F Cov(f_m), as Cov(f_m)^-1 = I + F'J_m F.
+        rest += probability * (K - np.trace(covariances, axis1=1, axis2=2))
         larger = float(members.sum(rest) / members.sum(probability * scores.ranks))
         inflation = max(1.0, inflation * larger * (min(max(larger, 0.3), 3.0) ** 2 if extrapolate else 1.0))
     return replace(spread, variances=variances, directions=directions, inflation=inflation)
