@@ -106,14 +106,14 @@ def test_flags_without_abnormal_clients(harder):
     assert harder["any_flag"].dropna().mean() < 8 / 24
 
 
-def test_workers_do_not_change_the_numbers(tmp_path):
-    """By the command itself, whose functions the workers must find."""
-    tables = []
-    for jobs in ("1", "2"):
-        path = tmp_path / f"{jobs}.csv"
-        options = ["--small", "--cells", "gaussian-M6-*", "--replicates", "2", "--jobs", jobs, "--output", str(path)]
-        subprocess.run([sys.executable, FOLDER / "real_clients.py", *options], check=True, capture_output=True)
-        tables.append(pd.read_csv(path).drop(columns=["seconds", "seconds_mc"]))
+def test_workers_do_not_change_the_numbers(script, tmp_path):
+    """By the command itself, whose functions the workers must find, and here without workers."""
+    paths, options = (tmp_path / "1.csv", tmp_path / "2.csv"), ["--small", "--cells", "gaussian-M6-*"]
+    options += ["--replicates", "2"]
+    script.main([*options, "--jobs", "1", "--output", str(paths[0])])
+    command = [sys.executable, FOLDER / "real_clients.py", *options, "--jobs", "2", "--output", str(paths[1])]
+    subprocess.run(command, check=True, capture_output=True)
+    tables = [pd.read_csv(path).drop(columns=["seconds", "seconds_mc"]) for path in paths]
     pd.testing.assert_frame_equal(*tables, check_exact=True)
     assert tables[0]["cell"].tolist() == ["gaussian-M6-tau0", "gaussian-M6-tau1"]
 

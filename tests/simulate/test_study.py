@@ -18,7 +18,7 @@ from adfl_stats.simulate.contenders import network_by_name
 from adfl_stats.simulate.settings import Setting
 
 SIZES = {"M": 30, "n": 60, "p": 5}
-REPLICATES = 24
+REPLICATES = 12
 
 
 def small(family="gaussian", **choices):
@@ -186,7 +186,7 @@ def test_default_fit_is_near_the_oracle(table):
     bent = table.drop(index="none", level="corruption")["efficiency"].unstack("method")
     assert (bent["DFL"] < bent["BRIDGE-M"]).all()
     assert (bent["BRIDGE-M"] < bent["fit"]).all()
-    # 3 x 24 x 5 intervals: standard error sqrt(.95 x .05 / 360) = .011, and .016 allows for their dependence.
+    # 3 x 12 x 5 intervals: standard error sqrt(.95 x .05 / 180) = .016.
     assert 0.95 - 3 * 0.016 < ours["coverage"].mean() <= 1.0
 
 

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import small_studies
 from pandas.testing import assert_frame_equal
 from small_studies import numbers, small
 
@@ -93,11 +95,11 @@ def test_a_dead_worker_loses_nothing_that_was_finished(tmp_path):
     assert_frame_equal(numbers(study), numbers(small(replicates=6).run()), check_exact=True)
 
 
-SCRIPT = """
+SCRIPT = f"""
 import sys
-import adfl_stats as ad
-ad.Study(["DFL"], corruptions=["BF"], shares=[0.0, 0.2], sizes={"M": 20, "n": 40, "p": 3}, replicates=30,
-         inference=False).run(jobs=int(sys.argv[2]), out=sys.argv[1])
+sys.path.insert(0, {str(Path(small_studies.__file__).parent)!r})
+from small_studies import small
+small(replicates=30).run(jobs=int(sys.argv[2]), out=sys.argv[1])
 """
 
 
@@ -130,7 +132,7 @@ def test_killed_at_any_point_and_resumed(tmp_path, kills):
             # It came to its end; begin anew, so that the next kill meets work.
             for path in [*out.glob("cells/*/*.json"), out / "table.csv"]:
                 path.unlink()
-    assert not kill_after(300, out, jobs=1)
+    small(replicates=30).run(out=out)
     resumed, whole = (pd.read_csv(folder / "draws.csv").drop(columns="seconds") for folder in (out, tmp_path / "whole"))
     assert len(whole) == 60
     assert_frame_equal(resumed, whole, check_exact=True)
