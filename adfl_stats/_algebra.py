@@ -13,6 +13,7 @@ __all__ = [
     "inverse",
     "joined",
     "lower_solutions",
+    "root_of_inverse",
     "roots_of_inverses",
     "stacked_cholesky",
     "unit_diagonal",
@@ -31,11 +32,34 @@ LARGE = 24
 def inverse(matrix: Array) -> Array:
     """Return the inverse of a symmetric positive definite matrix, brought to unit diagonal on the way.
 
-    Without scaling, columns in very different units (an income and a share) would look singular.
+    Without scaling, columns in very different units (an income and a share) would look singular. The errors of a
+    triangular root leave the directions as they are, which matters for columns with large means.
     """
-    size = np.sqrt(np.diag(matrix))
-    scale = np.outer(size, size)
-    return np.ascontiguousarray(linalg.inv(matrix / scale) / scale)
+    scaled, unit = unit_diagonal(matrix[None])
+    try:
+        root = _triangular_root(scaled[0])
+    except linalg.LinAlgError:
+        return np.ascontiguousarray(linalg.inv(scaled[0]) * np.outer(unit, unit))
+    return np.asarray((root @ root.T) * np.outer(unit, unit))
+
+
+def root_of_inverse(matrix: Array) -> Array:
+    """Return F with FF' the inverse of a symmetric positive definite matrix, brought to unit diagonal on the way.
+
+    Every direction counts, however little the matrix has along it: eigenvalues below rounding are taken as that.
+    """
+    scaled, unit = unit_diagonal(matrix[None])
+    try:
+        root = _triangular_root(scaled[0])
+    except linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(scaled[0])
+        root = vectors / np.sqrt(np.maximum(values, len(values) * np.finfo(np.float64).eps * values[-1]))
+    return np.asarray(unit[0][:, None] * root)
+
+
+def _triangular_root(matrix: Array) -> Array:
+    """Return the upper triangle F with FF' the inverse of a positive definite matrix."""
+    return np.asarray(lapack.dtrtri(linalg.cholesky(matrix))[0])
 
 
 def unit_diagonal(matrices: Array) -> tuple[Array, Array]:

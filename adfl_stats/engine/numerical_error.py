@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
-from adfl_stats._algebra import inverse
+from adfl_stats._algebra import inverse, root_of_inverse
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
@@ -57,9 +57,12 @@ class StandardErrors:
 
 
 def sandwich(hessian: Array, meat: Array) -> tuple[Array, Array]:
-    """Return the inverse Hessian and the sandwich covariance H^-1 B H^-1."""
-    bread = inverse(hessian)
-    return bread, bread @ meat @ bread.T
+    """Return the inverse Hessian and the sandwich covariance H^-1 B H^-1.
+
+    By its root H^-1 = FF': of F'BF rounding errors take fewer digits.
+    """
+    root = root_of_inverse(hessian)
+    return inverse(hessian), root @ (root.T @ meat @ root) @ root.T
 
 
 def standard_errors_at(problem: Problem, theta: Array, total_weights: Array) -> StandardErrors:

@@ -20,6 +20,8 @@ the rows' contributions is
 
     G_ij = 1{i = j} t_i^2 |M_i^{-1/2} Z_i'B c|^2 - t_i t_j v_i' ((t_i + t_j) B - S) v_j.
 
+All this is computed in the coordinates of `Axes`, in which B is the identity.
+
 MacKinnon, J. G. & White, H. (1985). Some heteroskedasticity-consistent covariance matrix estimators with improved
 finite sample properties. Journal of Econometrics 29, 305-325.
 Imbens, G. W. & Kolesar, M. (2016). Robust standard errors in small samples: some practical advice. Review of Economics
@@ -33,11 +35,12 @@ from functools import partial
 
 import numpy as np
 
-from adfl_stats._algebra import inverse
 from adfl_stats._types import Array
 from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, places, row_clients
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.numerical_error import sandwich
 from adfl_stats.engine.transport import EVERYBODY, Members
+from adfl_stats.inference.axes import Axes
 from adfl_stats.inference.clustered import LEAST_VARIANCE, carry_weight
 from adfl_stats.losses.client_sums import linear_predictor, meat, scaled
 from adfl_stats.losses.families import Family
@@ -119,10 +122,9 @@ class ByRowSums:
         exact = keeps or members.sum_counts(data.sizes) * P**3 <= MOST_PRODUCTS
         self._layout = _Layout(P, keeps=keeps, exact=exact)
         if smooth:
-            self._bread = inverse(weighted_sums.information)
-            self._working = self._bread @ weighted_sums.model_meat @ self._bread
+            self._axes = Axes.of(weighted_sums.information, weighted_sums.model_meat)
             per_row = weights / (members.count(np.ones(len(weights), dtype=bool)) * data.totals)
-            each = partial(_PartSums, data, family, theta, (self._bread, self._working), self._layout, slope)
+            each = partial(_PartSums, data, family, theta, self._axes, self._layout, slope)
             parts = members.transport.batches()
             self._sums = {str(at): each(per_row) for at in parts}
             self._names, self._place = list(self._sums), places(parts, len(weights))
@@ -141,18 +143,18 @@ class ByRowSums:
             square = np.full((P, P), np.nan)
             return ByRow(rows, square, square, np.full(P, np.nan), square, square, none, none)
         layout.unpack(members.total(lambda at: self._sums[str(at)].packed()))
-        bread = inverse(self._seen.hessian)
         own, pairs = (layout.own, layout.pairs) if layout.keeps else (none, none)
-        hc2, hc3 = (bread @ meat @ bread for meat in (layout.hc2, layout.hc3))
-        df = layout.df(self._bread, self._working)
-        return ByRow(rows, hc2, hc3, df, self._working, layout.expected, own, pairs)
+        hc2, hc3 = (sandwich(self._seen.hessian, meat)[1] for meat in (layout.hc2, layout.hc3))
+        axes = self._axes
+        working, expected = axes.variance(axes.modelled), axes.variance(layout.expected / axes.unit)
+        return ByRow(rows, hc2, hc3, layout.df(axes), working, expected, own, pairs)
 
 
-def row_contrast_df(record: ByRow, bread: Array, contrasts: Array) -> Array:
+def row_contrast_df(record: ByRow, axes: Axes, contrasts: Array) -> Array:
     """Return Satterthwaite's degrees of freedom of contrasts (R, P), one each.
 
-    `bread` (P, P) is the inverse of the information. Without `pairs`, a contrast of several coefficients has the least
-    of theirs.
+    `axes` are those of the information and the model's meat. Without `pairs`, a contrast of several coefficients has
+    the least of theirs.
     """
     out = np.empty(len(contrasts))
     for k, c in enumerate(contrasts):
@@ -164,18 +166,17 @@ def row_contrast_df(record: ByRow, bread: Array, contrasts: Array) -> Array:
         elif not len(record.pairs):
             out[k] = record.df[inside].min()
         else:
-            along = np.outer(bread @ c, bread @ c)
-            parts = np.einsum("tijkl,jl->tik", record.pairs, along)
-            alone = np.einsum("tijkl,ij,kl->t", record.own, along, along)
-            out[k] = _satterthwaite(float(c @ record.expected @ c), alone, parts, bread, record.working)
+            unit = c / np.sqrt(c @ record.working @ c)
+            mean, a = float(unit @ record.expected @ unit), axes.root.T @ unit
+            out[k] = _satterthwaite(mean, *_along(record.own, record.pairs, a), axes)
     return out
 
 
 class _Layout:
-    """Names and shapes of the sums over rows, and what is made of them. Contributions of a contrast c enter by a = B c.
+    """Names and shapes of the sums over rows, and what is made of them. A contrast c enters by a = R'c.
 
     own : (2, ...)
-        Sums of t^4 g^2 g^2 with g = a'Z M^{-1} Z'a, and of own times v'((2 t) B - S) v, for the diagonal of G.
+        Sums of t^4 g^2 g^2 with g = a'Z M^{-1} Z'a, and of own times v'((2 t) I - S) v, for the diagonal of G.
     pairs : (3, ...)
         Sums of t^2, t^3 and t^4 times v v'.
     With `keeps` they are tensors in a; otherwise there is one for each coefficient.
@@ -201,26 +202,29 @@ class _Layout:
             setattr(self, name, packed[start : start + size].reshape(shape))
             start += size
 
-    def df(self, B: Array, working: Array) -> Array:
+    def df(self, axes: Axes) -> Array:
         """Return the degrees of freedom of each coefficient."""
         out = np.full(self.P, np.nan)
-        for k in range(self.P):
-            mean = float(self.expected[k, k])
+        for k, a in enumerate(axes.contrasts.T):
             if self.keeps:
-                along = np.outer(B[k], B[k])
-                parts = np.einsum("tijkl,jl->tik", self.pairs, along)
-                alone = np.einsum("tijkl,ij,kl->t", self.own, along, along)
+                alone, parts = _along(self.own, self.pairs, a)
             else:
                 alone, parts = self.own[:, k], self.pairs[:, k] if self.exact else np.zeros((3, self.P, self.P))
-            out[k] = _satterthwaite(mean, alone, parts, B, working)
+            out[k] = _satterthwaite(float(self.expected[k, k]), alone, parts, axes)
         return out
 
 
-def _satterthwaite(mean: float, alone: Array, parts: Array, B: Array, S: Array) -> float:
+def _along(own: Array, pairs: Array, a: Array) -> tuple[Array, Array]:
+    """Return own (2,) and pairs (3, P, P) of one contrast from the tensors."""
+    along = np.outer(a, a)
+    return np.einsum("tijkl,ij,kl->t", own, along, along), np.einsum("tijkl,jl->tik", pairs, along)
+
+
+def _satterthwaite(mean: float, alone: Array, parts: Array, axes: Axes) -> float:
     """Return (tr G)^2 / ||G||^2, at least 1."""
-    two, three, four = parts
-    ll, lr = two, three @ B - 0.5 * two @ S
-    rr = B @ four @ B - 0.5 * (B @ three @ S + S @ three @ B) + 0.25 * S @ two @ S
+    (two, three, four), S = parts, axes.unit * axes.working
+    ll, lr = two, three - 0.5 * two @ S
+    rr = four - 0.5 * (three @ S + S @ three) + 0.25 * S @ two @ S
     squares = float(alone[0] - 2.0 * alone[1] + 2.0 * ((ll * rr).sum() + (lr * lr.T).sum()))
     return max(mean**2 / squares, 1.0) if squares > 0.0 else np.nan
 
@@ -233,12 +237,12 @@ class _PartSums:
         data: ClientData,
         family: Family,
         theta: Array,
-        matrices: tuple[Array, Array],
+        axes: Axes,
         layout: _Layout,
         slope: Array | None,
         share: Array,
     ) -> None:
-        self._data, self._family, self._theta, self._matrices = data, family, theta, matrices
+        self._data, self._family, self._theta, self._axes = data, family, theta, axes
         self._layout, self._slope, self._share = layout, slope, share
         self._sums = layout.zeros()
 
@@ -250,7 +254,7 @@ class _PartSums:
             self._add(slice(low, min(low + most, rows.stop)))
 
     def _add(self, rows: slice) -> None:
-        data, family, (B, S), q = self._data, self._family, self._matrices, self._family.outputs
+        data, family, axes, q = self._data, self._family, self._axes, self._family.outputs
         t = self._share[row_clients(data, rows)]
         keep = t > 0.0
         if not keep.any():
@@ -259,33 +263,34 @@ class _PartSums:
         X, y, weight, t = data.X[rows][keep], data.y[rows][keep], data.weights_of(rows)[keep], t[keep]
         residual = scaled(family.residual(eta, y), weight).reshape(len(y), q)
         root, back = _roots((weight * family.information(eta).T).T.reshape(len(y), q, q))
-        Z = np.einsum("ni,njk->njik", X, root).reshape(len(y), len(self._theta), q)
-        hat = t[:, None, None] * (Z.transpose(0, 2, 1) @ B @ Z)
-        variance = np.eye(q) - 2.0 * hat + Z.transpose(0, 2, 1) @ S @ Z
+        # Z', in the coordinates of the axes.
+        Z = (np.einsum("ni,njk->nkji", X, root).reshape(len(y) * q, -1) @ axes.root).reshape(len(y), q, -1)
+        hat = t[:, None, None] * (Z @ Z.transpose(0, 2, 1))
+        variance = np.eye(q) - 2.0 * hat + Z @ (axes.unit * axes.working) @ Z.transpose(0, 2, 1)
         half, whole = _power(variance, -0.5), _power(np.eye(q) - hat, -1.0)
         added = None if self._slope is None else (t * weight)[:, None] * self._slope
         for name, factor in (("hc2", half), ("hc3", whole)):
             # A row without information (beyond Huber's k) has a residual all the same, and no leverage.
             more = root @ (factor - np.eye(q)) @ back @ residual[:, :, None]
             self._sums[name] += meat(X, (residual + more[:, :, 0]) * t[:, None], added)
-        _add(self._sums, self._layout, Z, half, variance, t, B)
+        _add(self._sums, self._layout, Z, half, variance, t, axes.contrasts)
 
     def packed(self) -> Array:
         """Return the sums as one array."""
         return np.concatenate([value.ravel() for value in self._sums.values()])
 
 
-def _add(sums: dict[str, Array], layout: _Layout, Z: Array, half: Array, variance: Array, t: Array, B: Array) -> None:
-    """Add what the degrees of freedom need; Z'(2 t B - S) Z is I - `variance`."""
-    (n, P, q), t2 = Z.shape, t**2
+def _add(sums: dict[str, Array], layout: _Layout, Z: Array, half: Array, variance: Array, t: Array, C: Array) -> None:
+    """Add what the degrees of freedom of contrasts C need; Z'(2 t I - S) Z is I - `variance`, and `Z` (n, q, P) Z'."""
+    (n, q, P), t2 = Z.shape, t**2
     lost = np.eye(q) - variance
-    g = half @ Z.transpose(0, 2, 1) @ B
+    g = half @ Z @ C
     left = variance @ g
     sums["expected"] += (g * t2[:, None, None]).reshape(n * q, P).T @ left.reshape(n * q, P)
     if layout.keeps:
-        along = Z @ half
+        along = Z.transpose(0, 2, 1) @ half
         own, beneath = along @ along.transpose(0, 2, 1), along @ lost @ along.transpose(0, 2, 1)
-        flat, beneath, D = (part.reshape(n, -1) for part in (own, beneath, along @ Z.transpose(0, 2, 1)))
+        flat, beneath, D = (part.reshape(n, -1) for part in (own, beneath, along @ Z))
         sums["own"][0] += ((flat * np.square(t2)[:, None]).T @ flat).reshape(P, P, P, P)
         sums["own"][1] += ((flat * np.square(t2)[:, None]).T @ beneath).reshape(P, P, P, P)
         for k, power in enumerate((t2, t2 * t, t2**2)):
@@ -298,7 +303,7 @@ def _add(sums: dict[str, Array], layout: _Layout, Z: Array, half: Array, varianc
         return
     sums["own"][0] += np.square(own).sum(axis=0)
     sums["own"][1] += (own * beneath).sum(axis=0)
-    V = (Z @ g).transpose(2, 0, 1)
+    V = (Z.transpose(0, 2, 1) @ g).transpose(2, 0, 1)
     for k, power in enumerate((t2, t2 * t, t2**2)):
         sums["pairs"][k] += (V * power[:, None]).transpose(0, 2, 1) @ V
 

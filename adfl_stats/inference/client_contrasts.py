@@ -40,10 +40,11 @@ def contrast_df(record: Clustered, contrasts: Array) -> Array:
     shown = identified(record.working, record.expected, contrasts)
     known = np.flatnonzero(shown & contrasts.any(axis=1))
     out = np.where(shown, np.inf, np.nan)
-    if record.keeps and record.clients < FEW_CLIENTS:
-        out[known] = _dependent(record, contrasts[known])
-    else:
-        out[known] = satterthwaite_df(record, contrasts[known])
+    variance = np.einsum("ij,jk,ik->i", contrasts[known], record.working, contrasts[known])
+    # Of variance one: the squares of variances in extreme units would overflow.
+    unit = contrasts[known] / np.sqrt(np.where(variance > 0.0, variance, 1.0))[:, None]
+    few = record.keeps and record.clients < FEW_CLIENTS
+    out[known] = _dependent(record, unit) if few else satterthwaite_df(record, unit)
     return out
 
 

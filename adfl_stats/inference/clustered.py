@@ -33,6 +33,10 @@ With p_m = A_m' H^-1 c, l_m = K_m p_m and r_m = H^-1 Omega_m p_m - S l_m / 2,
 
 a diagonal and a matrix of rank 2 P at most, so that G itself is never formed.
 
+All this is computed in coordinates in which H is the identity and the variances are about one. In those of the
+coefficients a covariate with a large mean would leave each client's own information without full rank to the eye of
+rounding errors, and extreme units would overflow.
+
 Bell, R. M. & McCaffrey, D. F. (2002). Bias reduction in standard errors for linear regression with multi-stage samples.
 Survey Methodology 28, 169-181.
 Pustejovsky, J. E. & Tipton, E. (2018). Small-sample methods for cluster-robust variance estimation and hypothesis
@@ -48,11 +52,12 @@ from functools import partial
 
 import numpy as np
 
-from adfl_stats._algebra import inverse, roots_of_inverses, stacked_cholesky
+from adfl_stats._algebra import inverse, root_of_inverse, roots_of_inverses, stacked_cholesky
 from adfl_stats._types import Array, Mask
 from adfl_stats.data.batches import client_chunks
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.transport import EVERYBODY, Members
+from adfl_stats.inference.axes import Axes
 from adfl_stats.losses.point_sums import PointSums
 
 __all__ = [
@@ -171,32 +176,34 @@ def gather_clustered(
     total, share = phi * seen.model_meat, (per_row * data.totals)[:, None, None]
     if spread is not None:
         total = total + members.total(partial(_between, share, point.clients.information, spread))
-    H, bread = inverse(seen.information), inverse(seen.hessian)
-    working = H @ total @ H
+    bread, axes = inverse(seen.hessian), Axes.of(seen.information, total)
     rest = bread @ members.total(lambda at: weights[at] @ seen.gradients[at]) / everybody
+    back = (bread @ axes.flipped.T).T
+    between = None if spread is None else axes.flipped @ spread @ axes.flipped.T / axes.unit
+    penalty = None if ridge is None else axes.turned(np.diag(ridge))
     cr2, cr3 = np.zeros((M, P)), np.zeros((M, P))
     batches = members.transport.batches()
-    tallies = [_Tally(working, everybody) for _ in batches]
+    tallies = [_Tally(axes, everybody) for _ in batches]
     chunks = [(one, at) for one, batch in zip(tallies, batches, strict=True) for at in client_chunks(M, P, batch)]
     for tally, chunk in chunks:
         at = chunk.start + np.flatnonzero(per_row[chunk] > 0.0)
         if not len(at):
             continue
-        K = share[at] * point.clients.information[at]
-        omega = phi * per_row[at, None, None] * K
-        if spread is not None:
-            omega += K @ spread @ K
-        if ridge is not None:
-            K = K + share[at] * np.diag(ridge)
+        K = axes.turned(share[at] * point.clients.information[at])
+        omega = phi / axes.unit * per_row[at, None, None] * K
+        if between is not None:
+            omega += K @ between @ K
+        if penalty is not None:
+            K = K + share[at] * penalty
         observed = share[at] * point.clients.hessian[at]
         score = share[at, 0] * point.clients.gradient[at] - observed @ rest
-        adjusted = adjustments(omega, K, H, working)
-        cr2[at] = (adjusted @ score[:, :, None])[:, :, 0] @ bread
+        adjusted = adjustments(omega, K, axes.working)
+        cr2[at] = (adjusted @ (score @ axes.root)[:, :, None])[:, :, 0] @ back
         cr3[at] = left_out(score, observed, seen.hessian)
-        tally.add(adjusted, omega, K, H)
+        tally.add(adjusted, omega, K)
     tally = _Tally.joined(tallies, members)
-    kept = tally.kept()
-    return Clustered(clients, rows, cr2, cr3, tally.df(), working, tally.expected, tally.least_df(), *kept, members)
+    working, expected, kept = axes.variance(axes.modelled), axes.variance(tally.expected), axes.back(*tally.kept())
+    return Clustered(clients, rows, cr2, cr3, tally.df(), working, expected, tally.least_df(), *kept, members)
 
 
 def _between(share: Array, information: Array, spread: Array, part: slice) -> Array:
@@ -215,10 +222,10 @@ def carry_weight(weights: Array, totals: Array, members: Members = EVERYBODY) ->
     return np.asarray(per_row > CARRIES * members.transport.largest(per_row))
 
 
-def adjustments(omega: Array, K: Array, H: Array, working: Array) -> Array:
-    """Return CR2's A_m (C, P, P), from Omega_m, K_m (C, P, P), the inverse of H, and the estimate's variance S."""
+def adjustments(omega: Array, K: Array, working: Array) -> Array:
+    """Return CR2's A_m (C, P, P), from Omega_m, K_m (C, P, P) and S, in coordinates in which H is the identity."""
     roots, _ = roots_of_inverses(omega)
-    flipped, cross = roots.transpose(0, 2, 1), omega @ H @ K
+    flipped, cross = roots.transpose(0, 2, 1), omega @ K
     lost = cross + cross.transpose(0, 2, 1) - K @ working @ K
     return omega @ roots @ _inverse_roots(flipped @ omega @ roots, flipped @ lost @ roots) @ flipped
 
@@ -250,7 +257,7 @@ def left_out(score: Array, K: Array, hessian: Array) -> Array:
     A direction that the others do not identify has no step. Coordinates are those in which H is the identity, so that
     this does not depend on the columns' units.
     """
-    root = roots_of_inverses(hessian[None])[0][0]
+    root = root_of_inverse(hessian)
     others, along = np.eye(len(hessian)) - root.T @ K @ root, score @ root
     steps = np.empty_like(along)
     _, possible = stacked_cholesky(others, np.sqrt(LEAST_VARIANCE))
@@ -269,9 +276,9 @@ class _Tally:
     Where the matrices of all clients have room they are kept, and give the degrees of freedom of any contrast.
     """
 
-    def __init__(self, working: Array, M: int) -> None:
-        P = len(working)
-        self._working, self._P = working, P
+    def __init__(self, axes: Axes, M: int) -> None:
+        P = len(axes.root)
+        self._axes, self._P = axes, P
         self._keeps = 3 * M * P * P <= KEPT_ENTRIES
         self._parts: list[tuple[Array, Array, Array]] = []
         self.expected = np.zeros((P, P))
@@ -279,12 +286,12 @@ class _Tally:
         # l'l, r'r and l'r of each coefficient.
         self._grams = np.zeros((3, P, P, P) if self._exact else (3, 0, 0, 0))
         self._squares, self._largest = np.zeros(P), 0.0
-        self._root = roots_of_inverses(working[None])[0][0]
+        self._root = root_of_inverse(axes.modelled)
 
     @classmethod
     def joined(cls, tallies: list[_Tally], members: Members) -> _Tally:
         """Return the tally of all clients, from those of the batches; the matrices that it keeps are those of ours."""
-        place, joint = members.transport.batches().index, cls(tallies[0]._working, 0)
+        place, joint = members.transport.batches().index, cls(tallies[0]._axes, 0)
         joint.expected = members.total(lambda at: tallies[place(at)].expected)
         joint._grams = members.total(lambda at: tallies[place(at)]._grams)
         joint._squares = members.total(lambda at: tallies[place(at)]._squares)
@@ -293,12 +300,12 @@ class _Tally:
         joint._parts = [part for one in tallies for part in one._parts]
         return joint
 
-    def add(self, adjusted: Array, omega: Array, K: Array, H: Array) -> None:
+    def add(self, adjusted: Array, omega: Array, K: Array) -> None:
         """Take in some clients."""
-        p = adjusted.transpose(0, 2, 1) @ H
+        p = adjusted.transpose(0, 2, 1) @ self._axes.contrasts
         reach = omega @ p
         own, left = p.transpose(0, 2, 1) @ reach, K @ p
-        right = H @ reach - 0.5 * self._working @ left
+        right = reach - 0.5 * self._axes.working @ left
         cross = left.transpose(0, 2, 1) @ right
         diagonal = own - cross - cross.transpose(0, 2, 1)
         self.expected += diagonal.sum(axis=0)
@@ -332,7 +339,7 @@ class _Tally:
             squares = self._squares + low
         else:
             squares = self._squares
-        known = mean > LEAST_SHARE * np.diag(self._working)
+        known = mean > LEAST_SHARE * np.diag(self._axes.modelled)
         df = np.divide(mean**2, squares, out=np.full(self._P, np.nan), where=known & (squares > 0.0))
         return np.maximum(df if self._exact else df - 1.0, 1.0)
 

@@ -13,6 +13,7 @@ from adfl_stats._arguments import one_of
 from adfl_stats._properties import once
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.numerical_error import sandwich
+from adfl_stats.inference.axes import Axes
 from adfl_stats.inference.by_row import ByRow, row_contrast_df
 from adfl_stats.inference.client_contrasts import FEW_CLIENTS, contrast_df, identified, joint_df
 from adfl_stats.inference.clustered import Clustered
@@ -96,7 +97,8 @@ class Inference:
             return np.full(len(contrasts), self._residual_df)
         if self.by_client:
             return contrast_df(self.fit.clustered, contrasts)
-        df = row_contrast_df(self.fit.by_row, inverse(self.fit.weighted_sums.information), contrasts)
+        seen = self.fit.weighted_sums
+        df = row_contrast_df(self.fit.by_row, Axes.of(seen.information, seen.model_meat), contrasts)
         return np.where(self._unknown(contrasts), np.nan, df)
 
     def joint(self, statistic: float, contrasts: Array) -> dict[str, Any]:

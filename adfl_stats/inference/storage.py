@@ -39,7 +39,7 @@ __all__ = ["load", "save"]
 
 T = TypeVar("T")
 
-FORMAT = 7
+FORMAT = 8
 # What records of all objectives have.
 _RUN_ARRAYS = ("theta", "weights", "total_weights", "set_aside")
 _RUN_WORDS = (

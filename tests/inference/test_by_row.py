@@ -9,6 +9,7 @@ from scipy import special, stats
 import adfl_stats as ad
 from adfl_stats.data.batches import one_pass
 from adfl_stats.inference import by_row
+from adfl_stats.inference.axes import Axes
 from adfl_stats.inference.by_row import ByRowSums, row_contrast_df
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.point_sums import sums_at
@@ -59,7 +60,7 @@ def gathered(X, y, family, theta, trust, client=CLIENT, **carried):
     total_weights = trust * data.totals / data.totals.mean()
     found = sums_at(data, family, theta, total_weights).weighted_sums
     (rows,) = one_pass(data, ByRowSums(data, family, theta, total_weights, found, smooth=True))
-    return rows, np.linalg.inv(found.information)
+    return rows, Axes.of(found.information, found.model_meat)
 
 
 def test_least_squares_is_statsmodels():
@@ -116,12 +117,12 @@ def test_other_families_by_dense_matrices(soft):
         ("binomial", rare, special.expit(eta), special.expit(eta) * special.expit(-eta)),
     ):
         carried = {"weights": w} if soft else {}
-        record, B = gathered(X, y, Family(family), theta, weights, **carried)
+        record, axes = gathered(X, y, Family(family), theta, weights, **carried)
         covariances, df = dense(X, w * (mean - y), w * slope, weights[CLIENT])
         assert_allclose(record.hc2, covariances["HC2"], rtol=1e-9, atol=1e-14)
         assert_allclose(record.hc3, covariances["HC3"], rtol=1e-9, atol=1e-14)
         contrasts = np.vstack([np.eye(P), [[0, 1, -1, 0], [1, 1, 2, 0.5]]])
-        assert_allclose(row_contrast_df(record, B, contrasts), [df(c) for c in contrasts], rtol=1e-9)
+        assert_allclose(row_contrast_df(record, axes, contrasts), [df(c) for c in contrasts], rtol=1e-9)
 
 
 def test_hc2_is_unbiased_under_the_model():
@@ -173,12 +174,12 @@ def test_coefficients_beyond_the_tensor(monkeypatch):
     X, rng = design(8)
     y = X.sum(axis=1) + rng.normal(size=N)
     theta = np.linalg.lstsq(X, y)[0]
-    record, B = gathered(X, y, Family("gaussian"), theta, np.ones(M))
+    record, axes = gathered(X, y, Family("gaussian"), theta, np.ones(M))
     monkeypatch.setattr(by_row, "MOST_TENSOR", 2)
     lean, _ = gathered(X, y, Family("gaussian"), theta, np.ones(M))
     assert_allclose(lean.df, record.df, rtol=1e-10)
     contrast = np.array([[0.0, 1.0, -1.0, 0.0]])
-    assert row_contrast_df(lean, B, contrast)[0] == lean.df[1:3].min()
+    assert row_contrast_df(lean, axes, contrast)[0] == lean.df[1:3].min()
     monkeypatch.setattr(by_row, "MOST_PRODUCTS", 0)
     rough, _ = gathered(X, y, Family("gaussian"), theta, np.ones(M))
     # Covariances between rows are left out: a share of about P / N.

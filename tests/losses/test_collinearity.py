@@ -21,9 +21,30 @@ def test_a_large_mean_is_no_dependence():
     x, y = 3e5 + z, 1.0 + 0.5 * z + rng.normal(size=N)
     with pytest.warns(ad.ConditionWarning, match=r"'x[12]' of X is nearly .* number of the scaled columns is 6.1e\+05"):
         far = model(x, y=y)
-    fit, centred = far.fit(ad.DFL()), sm.OLS(y, sm.add_constant(x - 3e5)).fit(cov_type="HC0")
-    np.testing.assert_allclose(fit.params.iloc[1], centred.params[1], rtol=1e-3)
-    np.testing.assert_allclose(fit.bse.iloc[1], centred.bse[1], rtol=1e-2)
+    fit, near = far.fit(ad.DFL()), model(z, y=y).fit(ad.DFL())
+    ols = sm.OLS(y, sm.add_constant(x - 3e5)).fit()
+    clients = {"groups": np.repeat(np.arange(M), N // M)}
+    # Also of the mean level, which has far more digits than the constant.
+    np.testing.assert_allclose(fit.predict(np.column_stack([np.ones(N), x])), ols.fittedvalues, atol=1e-5)
+    np.testing.assert_allclose(fit.params.iloc[1], ols.params[1], rtol=1e-4)
+    for kind, theirs in (("HC0", "HC0"), ("HC1", "HC1"), ("HC2", "HC2"), ("HC3", "HC3"), ("CR1", "cluster")):
+        errors = ols.get_robustcov_results(theirs, **(clients if kind == "CR1" else {})).bse
+        np.testing.assert_allclose(np.sqrt(fit.cov_params(kind).iloc[1, 1]), errors[1], rtol=1e-3)
+    for kind in ("HC2", "CR2"):
+        for part in (lambda res, kind=kind: np.sqrt(res.cov_params(kind).iloc[1, 1]),
+                     lambda res, kind=kind: res.degrees_of_freedom(kind).iloc[1]):  # fmt: skip
+            np.testing.assert_allclose(part(fit), part(near), rtol=1e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-100, 1e100])
+def test_units_of_a_column_do_not_matter_to_inference(unit):
+    x, y = rng.normal(size=(2, N))
+    mine, theirs = model(unit * x, y=y).fit(ad.DFL()), model(x, y=y).fit(ad.DFL())
+    for kind in ("HC0", "HC2", "CR2", "CR3"):
+        np.testing.assert_allclose(mine.degrees_of_freedom(kind), theirs.degrees_of_freedom(kind), rtol=1e-6)
+        np.testing.assert_allclose(
+            mine.conf_int(cov_type=kind).iloc[1] * unit, theirs.conf_int(cov_type=kind).iloc[1], rtol=1e-6
+        )
 
 
 @pytest.mark.parametrize("mean", [1e2, 1e4])
