@@ -130,12 +130,15 @@ def several(value: Any, name: str, wanted: str) -> list[Any]:
         raise TypeError(f"{name} is {value!r} ({type(value).__name__}); give a list of {wanted}") from None
 
 
-def finite_float64(value: Any, name: str, ndim: int) -> Array:
-    """Return `value` as a C-contiguous float64 array of finite numbers, without a copy where it already is one."""
+def finite_float64(value: Any, name: str, ndim: int, columns: Sequence[str] = ()) -> Array:
+    """Return `value` as a C-contiguous float64 array of finite numbers, without a copy where it already is one.
+
+    Messages name the `columns` of a matrix where they are given.
+    """
     array = float64_array(value, name)
     if array.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimension(s), got shape {array.shape}")
-    check_finite(array, name)
+    check_finite(array, name, columns)
     return array
 
 
@@ -195,8 +198,8 @@ def refuse_other_kinds(value: Any, name: str) -> None:
         raise TypeError(f"{name} must hold numbers, and holds {what}; {advice}")
 
 
-def check_finite(array: Array, name: str, block: int = 1 << 16) -> None:
-    """Raise ValueError with the first bad row if `array` has NaN or infinite values.
+def check_finite(array: Array, name: str, columns: Sequence[str] = (), block: int = 1 << 16) -> None:
+    """Raise ValueError with the first bad row, and column where these have names, if `array` has NaN or infinities.
 
     Works through `array` in blocks of rows, so that a memory map is never held in memory at once.
     """
@@ -204,9 +207,10 @@ def check_finite(array: Array, name: str, block: int = 1 << 16) -> None:
         bad = ~np.isfinite(array[low : low + block])
         if bad.any():
             where = tuple(int(i) for i in np.argwhere(bad)[0])
-            value = array[low : low + block][where]
+            value, named = array[low : low + block][where], len(where) == 2 and where[1] < len(columns)
+            column = f", column {columns[where[1]]!r}" if named else ""
             raise ValueError(
-                f"{name} has NaN or infinite values; the first is {value} in row {low + where[0]}. "
+                f"{name} has NaN or infinite values; the first is {value} in row {low + where[0]}{column}. "
                 "Remove or impute such rows before the fit"
             )
 

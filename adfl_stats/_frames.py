@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["foreign_frame", "is_foreign_frame", "pandas_columns", "plain_column"]
+__all__ = ["foreign_frame", "is_foreign_frame", "pandas_columns", "plain_column", "widened"]
 
 
 def is_foreign_frame(value: Any) -> bool:
@@ -77,7 +77,7 @@ def plain_column(column: pd.Series) -> pd.Series:
     """Return a column without missing values in a dtype that NumPy has, or a categorical one.
 
     Nullable numbers become int64, float64 and bool, ``string`` becomes object, Arrow's dictionaries become
-    categories; numbers in an object column become float64.
+    categories; numbers in an object column become float64, and short ones as `widened` makes them.
 
     Examples
     --------
@@ -93,11 +93,11 @@ def plain_column(column: pd.Series) -> pd.Series:
         kinds = {type(value) for value in column}
         return column.astype(bool) if kinds <= {bool, np.bool_} else column.astype(np.float64)
     if isinstance(dtype, np.dtype | pd.CategoricalDtype):
-        return column
+        return widened(column)
     if pd.api.types.is_bool_dtype(dtype):
         return column.astype(bool)
     if pd.api.types.is_integer_dtype(dtype):
-        return column.astype(np.uint64 if pd.api.types.is_unsigned_integer_dtype(dtype) else np.int64)
+        return widened(column.astype(np.uint64 if pd.api.types.is_unsigned_integer_dtype(dtype) else np.int64))
     if pd.api.types.is_numeric_dtype(dtype):
         return column.astype(np.float64)
     if isinstance(dtype, pd.StringDtype):
@@ -108,10 +108,27 @@ def plain_column(column: pd.Series) -> pd.Series:
     return column
 
 
+def widened(column: pd.Series) -> pd.Series:
+    """Return short numbers as int64 and float64, in which a formula's squares and differences do not wrap around.
+
+    Examples
+    --------
+    >>> (widened(pd.Series([100, 3], dtype="int8")) ** 2).tolist()
+    [10000, 9]
+    """
+    dtype = column.dtype
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "iuf" or dtype in (np.int64, np.float64):
+        return column
+    if dtype.kind == "f":
+        return column.astype(np.float64) if dtype.itemsize < 8 else column
+    fits = dtype.itemsize < 8 or not len(column) or column.max() <= np.iinfo(np.int64).max
+    return column.astype(np.int64) if fits else column
+
+
 def _plain_arrow(column: pd.Series) -> pd.Series:
     kind = column.dtype.type
     if kind is str:
         return column.astype(object)
     if "dictionary" in str(column.dtype):
         return column.astype(object).astype("category")
-    return pd.Series(column.to_numpy(), index=column.index, name=column.name)
+    return widened(pd.Series(column.to_numpy(), index=column.index, name=column.name))

@@ -116,3 +116,61 @@ def test_the_command_line_keeps_names_as_written(tmp_path):
         cwd=tmp_path, check=True, capture_output=True,
     )  # fmt: skip
     assert pd.read_csv(tmp_path / "table.csv", dtype=str).iloc[:, 0].tolist() == sites
+
+
+def many_kinds():
+    """Return a frame of six clients, with columns of kinds that formulas would misread."""
+    n = 60
+    values = np.random.default_rng(5).normal(size=n)
+    return pd.DataFrame(
+        {
+            "y": values, "site": np.repeat(np.arange(6), 10), "x": values[::-1],
+            "day": pd.date_range("2020", periods=n), "date": pd.date_range("2020", periods=n).date,
+            "month": pd.period_range("2020-01", periods=n, freq="M"), "lag": pd.to_timedelta(np.arange(n), "D"),
+            "wave": values + 1j, "short": np.arange(n).astype("int8") + 60, "bytes": np.arange(n).astype("uint8"),
+            "group": pd.Categorical(list("ab") * 30, categories=list("abc")),
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("formula", "words"),
+    [
+        ("y ~ day", r"'day' of the frame holds dates\. Compute a number, as in frame\['day'\]\.dt\.year, or write C"),
+        ("y ~ date", "'date' of the frame holds dates"),
+        ("y ~ month", "'month' of the frame holds dates"),
+        ("y ~ lag", r"'lag' of the frame holds durations\. .*total_seconds"),
+        ("y ~ wave", "'wave' of the frame holds complex numbers"),
+        ("y ~ I(2 * wave)", r"formula is .* 'I\(2 \* wave\)' is complex"),
+        ("y ~ x + offset(wave)", r"formula is .* 'I\(wave\)' is complex"),
+        ("y ~ x + offset(day)", "formula is .* cannot be computed on the frame"),
+        ("y ~ np.log(x)", r"computed on the frame: np\.log\(x\) has no value \(NaN\) in some rows"),
+        ("np.log(y) ~ x", r"computed on the frame: np\.log\(y\) has no value"),
+        ("y ~ np.log(site)", r"column 'np\.log\(site\)'"),
+    ],
+)
+def test_terms_without_numbers_are_named(formula, words):
+    with pytest.raises(ValueError, match=words):
+        ad.ClientData.from_frame(many_kinds(), formula, "site")
+
+
+def test_numbers_of_few_bytes_do_not_wrap_around(tmp_path):
+    """100 squared is -24 in a byte, and 3 - 200 is 59."""
+    frame = many_kinds().drop(columns=["wave", "month", "date"])
+    frame.to_parquet(tmp_path / "rows.parquet")
+    formula = "y ~ I(short**2) + I(bytes - 200)"
+    table = ad.ClientData.from_frame(frame, formula, "site")
+    file = ad.ClientData.from_parquet(tmp_path / "rows.parquet", formula, "site")
+    for data in (table, file):
+        np.testing.assert_array_equal(data.X[:, 1:], np.column_stack([(np.arange(60) + 60) ** 2, np.arange(60) - 200]))
+    res = ad.DecentralizedGLM(table, ad.networks.complete(6)).fit(ad.DFL(), step=1e-9, rounds=1)
+    predicted = res.predict(frame.astype({"short": "int64", "bytes": "int64"}))
+    np.testing.assert_array_equal(res.predict(frame), predicted)
+
+
+def test_levels_that_no_row_has_are_no_columns(tmp_path):
+    frame = many_kinds()[["y", "site", "group"]]
+    frame.to_parquet(tmp_path / "rows.parquet")
+    table = ad.ClientData.from_frame(frame, "y ~ group", "site")
+    file = ad.ClientData.from_parquet(tmp_path / "rows.parquet", "y ~ group", "site")
+    assert table.names == file.names == ["Intercept", "group[T.b]"]

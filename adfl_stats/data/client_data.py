@@ -156,7 +156,7 @@ class ClientData:
             X=X, y=y, client=client, offset=offset, exposure=exposure, weights=weights, freq_weights=freq_weights
         )
         columns = column_names(X) if names is None else given_names(names)
-        matrix = finite_float64(X, "X", 2)
+        matrix = finite_float64(X, "X", 2, columns)
         n, p = matrix.shape
         if p == 0 or n == 0:
             raise ValueError(f"X has shape {matrix.shape}; at least one row and one column are wanted")

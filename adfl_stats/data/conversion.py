@@ -20,17 +20,11 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import float64_array, listing
+from adfl_stats._frames import widened
 from adfl_stats._types import Array, Ints
 from adfl_stats.data.columns import coded_response, offset_and_exposure
-from adfl_stats.data.formula import (
-    columns_used,
-    formula_design,
-    formula_offset,
-    formula_response,
-    parsed_formula,
-    refuse_holes,
-    refuse_text_numbers,
-)
+from adfl_stats.data.evaluation import check_columns, evaluated, formula_design, formula_offset, formula_response
+from adfl_stats.data.formula import columns_used, parsed_formula, refuse_holes
 from adfl_stats.data.map_files import MapFile
 
 __all__ = ["Conversion", "Request"]
@@ -41,7 +35,7 @@ __all__ = ["Conversion", "Request"]
 BATCH_ROWS = 1 << 16
 MOST_WITNESSES = 100_000
 # Raised when the files that are written change their meaning.
-LAYOUT = 3
+LAYOUT = 4
 
 
 @dataclass(frozen=True)
@@ -84,14 +78,14 @@ class Conversion:
         self.used = columns_used(self.parsed, others, self.schema.names, request.table)
         self.varying = self._varying_columns()
         self._scan()
-        self.spec = self.parsed.rhs.get_model_matrix(self.examples, na_action="ignore").model_spec
+        self.spec = formula_design(self.parsed, self.examples, request.table, "ignore").model_spec
         self.names = [str(name) for name in self.spec.column_names]
-        self.classes = coded_response(formula_response(self.parsed, self.examples))[1]
+        self.classes = coded_response(formula_response(self.parsed, self.examples, request.table))[1]
 
     def _varying_columns(self) -> list[str]:
         """Return the columns whose levels matter; refuse terms that need all rows at once."""
         head = self._head()
-        refuse_text_numbers(self.parsed, head, self.request.table)
+        check_columns(self.parsed, head, self.request.table)
         spec = formula_design(self.parsed, head, self.request.table, "ignore").model_spec
         if spec.transform_state:
             self._refuse_terms(spec.transform_state)
@@ -155,7 +149,9 @@ class Conversion:
         assert labels is not None  # `_head` found a row
         # A whole column with holes is read as floats, so its levels are named 1.0, not 1.
         types = {name: np.float64 for name in self.used if holes[name] and self._is_integer(name)}
-        self.dtypes = types | {name: pd.CategoricalDtype(categories) for name, categories in levels.items()}
+        # Levels that no row has would be columns of zeros.
+        seen = {name: categories[categories.isin(examples[0][name])] for name, categories in levels.items()}
+        self.dtypes = types | {name: pd.CategoricalDtype(categories) for name, categories in seen.items()}
         self.labels = labels.astype(np.float64) if self.request.client in types else labels
         self.sizes, self.n_dropped = counts, dropped
         self.examples = self._typed(examples[0].reset_index(drop=True))
@@ -260,8 +256,11 @@ class Conversion:
     def _arrays(self, frame: pd.DataFrame) -> dict[str, Array]:
         """Return a batch's share of the arrays, in the file's order of rows."""
         request, rows = self.request, frame.index
-        design = self.spec.get_model_matrix(frame, na_action="ignore")
-        out = {"X": np.asarray(design, dtype=np.float64), "y": self._coded(formula_response(self.parsed, frame))}
+        design = evaluated(self.spec, self.parsed, frame, request.table, "ignore")
+        out = {
+            "X": np.asarray(design, dtype=np.float64),
+            "y": self._coded(formula_response(self.parsed, frame, request.table)),
+        }
         for column_name, values in zip(self.names, out["X"].T, strict=True):
             self._check(values, column_name, rows)
         self._check(out["y"], str(self.parsed.lhs), rows)
@@ -279,7 +278,7 @@ class Conversion:
 
     def _linear_offset(self, frame: pd.DataFrame, offset: Any, exposure: Any) -> Array | None:
         """Return offset, exposure and the formula's ``offset()`` terms together."""
-        by_formula = formula_offset(self.parsed, frame)
+        by_formula = formula_offset(self.parsed, frame, self.request.table)
         if by_formula is None:
             return offset_and_exposure(offset, exposure, len(frame))
         self._check(by_formula, "offset()", frame.index)
@@ -321,6 +320,10 @@ class Conversion:
             client = frame[self.request.client]
             if isinstance(client.dtype, pd.CategoricalDtype):
                 frame[self.request.client] = client.astype(client.cat.categories.dtype)
+            for name in columns:
+                # In its place, without a copy of the others.
+                if (wide := widened(frame[name])).dtype != frame[name].dtype:
+                    frame[name] = wide
             yield frame.astype(dict.fromkeys(decimals, np.float64))[columns]
             if count and self.bar is not None:
                 self.bar.update(len(frame))

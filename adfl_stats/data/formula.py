@@ -20,19 +20,13 @@ from formulaic.parser.types import Factor
 from formulaic.transforms import TRANSFORMS
 
 from adfl_stats._arguments import listing
-from adfl_stats._types import Array
 
 __all__ = [
     "ParsedFormula",
     "callers_names",
     "columns_used",
-    "formula_design",
-    "formula_offset",
-    "formula_response",
     "parsed_formula",
     "refuse_holes",
-    "refuse_text_numbers",
-    "text_numbers",
 ]
 
 # Terms of mixed models, such as (1 | site) or (x || site).
@@ -70,7 +64,8 @@ class ParsedFormula:
         return parsed_formula, (self.text,)
 
     @property
-    def _offset_formulas(self) -> list[Any]:
+    def offset_formulas(self) -> list[Any]:
+        """What the ``offset()`` terms hold, each as the one term of a formula."""
         return [Formula(f"0 + I({expression})") for expression in self.offsets]
 
     @cached_property
@@ -122,6 +117,11 @@ class ParsedFormula:
         return {
             name for expression in self._right_hand for name in expression.values | expression.calls | expression.hiding
         }
+
+    @property
+    def bare_columns(self) -> set[str]:
+        """Covariates that are used as they are."""
+        return {name for expression in self._right_hand if expression.bare for name in expression.values}
 
     @property
     def numeric_columns(self) -> set[str]:
@@ -251,59 +251,3 @@ def refuse_holes(counts: pd.Series, rows: int, table: str) -> None:
             f"{table} has missing values (NaN) in {columns}: {rows} rows. Impute them, or pass "
             "missing='drop' to leave these rows out"
         )
-
-
-def refuse_text_numbers(parsed: ParsedFormula, frame: pd.DataFrame, table: str) -> None:
-    """Raise ValueError naming covariates that are numbers stored as text: each would become a factor."""
-    for name in sorted(parsed.numeric_columns & {str(column) for column in frame.columns}):
-        column = frame[name]
-        if pd.api.types.is_string_dtype(column.dtype) and text_numbers(column):
-            raise ValueError(
-                f"the column {name!r} of {table} holds numbers stored as text, such as {column.iloc[0]!r}. Convert "
-                f"them, frame[{name!r}] = pd.to_numeric(frame[{name!r}]), or write C({name}) where they name categories"
-            )
-
-
-def text_numbers(values: Iterable[Any]) -> bool:
-    """Return whether all values are texts that read as numbers."""
-    levels = pd.unique(np.asarray(list(values), dtype=object))
-    return len(levels) > 0 and all(isinstance(v, str) for v in levels) and _read_as_numbers(levels)
-
-
-def _read_as_numbers(levels: Any) -> bool:
-    # The first tells for most columns; all of them are read only where it is a number.
-    return all(bool(pd.to_numeric(pd.Series(part), errors="coerce").notna().all()) for part in (levels[:1], levels))
-
-
-def formula_design(parsed: ParsedFormula, frame: pd.DataFrame, table: str, na_action: str = "raise") -> Any:
-    """Return the right-hand side's columns, with the specification that makes them; raise ValueError with the term."""
-    try:
-        return parsed.rhs.get_model_matrix(frame, context=dict(parsed.names), na_action=na_action)
-    except FormulaicError as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"formula is {parsed.text!r}; it cannot be computed on {table}: {reason}") from None
-
-
-def formula_response(parsed: ParsedFormula, frame: pd.DataFrame) -> pd.Series:
-    """Return the response: a column as it is, or what an expression makes of the frame."""
-    text = str(parsed.lhs)
-    if text in frame.columns:
-        return frame[text]
-    column = parsed.lhs.get_model_matrix(frame, context=dict(parsed.names), na_action="raise")
-    if column.shape[1] != 1:
-        raise ValueError(f"the response {text!r} gives {column.shape[1]} columns; one is wanted")
-    return pd.Series(np.asarray(column, dtype=np.float64)[:, 0], index=frame.index, name=text)
-
-
-def formula_offset(parsed: ParsedFormula, frame: pd.DataFrame) -> Array | None:
-    """Return the sum of the formula's ``offset()`` terms in every row; None where it has none."""
-    if not parsed.offsets:
-        return None
-    columns = [
-        formula.get_model_matrix(frame, context=dict(parsed.names), na_action="ignore")
-        for formula in parsed._offset_formulas
-    ]
-    for expression, column in zip(parsed.offsets, columns, strict=True):
-        if column.shape[1] != 1:
-            raise ValueError(f"offset({expression}) gives {column.shape[1]} columns; one number a row is wanted")
-    return np.sum([np.asarray(column, dtype=np.float64)[:, 0] for column in columns], axis=0)

@@ -23,7 +23,8 @@ from adfl_stats._warn import warn
 from adfl_stats.data.client_data import ClientData, assembled
 from adfl_stats.data.columns import coded_response
 from adfl_stats.data.conversion import Conversion, Request
-from adfl_stats.data.formula import formula_response, parsed_formula
+from adfl_stats.data.evaluation import formula_design, formula_response
+from adfl_stats.data.formula import parsed_formula
 from adfl_stats.data.map_files import about, check, opened, sealed
 from adfl_stats.errors import StorageError, StorageWarning
 
@@ -168,7 +169,7 @@ def _read(folder: Path, request: Request, stamp: dict[str, int]) -> ClientData:
     offsets.flags.writeable = False
     parsed = parsed_formula(request.formula)
     examples = pd.read_parquet(folder / "witnesses.parquet")
-    response = formula_response(parsed, examples)
+    response = formula_response(parsed, examples, request.table)
     # Checked when they were written, and unchanged since.
     return assembled(
         **arrays,
@@ -178,7 +179,7 @@ def _read(folder: Path, request: Request, stamp: dict[str, int]) -> ClientData:
         y_name=str(response.name),
         client_name=request.client,
         classes=coded_response(response)[1] if known["labelled"] else None,
-        spec=parsed.rhs.get_model_matrix(examples, na_action="ignore").model_spec,
+        spec=formula_design(parsed, examples, request.table, "ignore").model_spec,
         formula=parsed,
         n_dropped=known["n_dropped"],
     )

@@ -11,16 +11,8 @@ import pandas as pd
 
 from adfl_stats._frames import foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array
-from adfl_stats.data.formula import (
-    ParsedFormula,
-    columns_used,
-    formula_design,
-    formula_offset,
-    formula_response,
-    parsed_formula,
-    refuse_holes,
-    refuse_text_numbers,
-)
+from adfl_stats.data.evaluation import check_columns, formula_design, formula_offset, formula_response
+from adfl_stats.data.formula import ParsedFormula, columns_used, parsed_formula, refuse_holes
 
 __all__ = ["Table", "read_table"]
 
@@ -72,23 +64,28 @@ def read_table(frame: Any, formula: Any, roles: Mapping[str, Any], missing: str,
     if missing == "raise":
         refuse_holes(holes.sum(), int(bad.sum()), "the frame")
     kept = rows.loc[~bad] if bad.any() else rows
-    kept = pd.DataFrame({name: plain_column(kept[name]) for name in kept.columns}, index=kept.index)
-    refuse_text_numbers(parsed, kept, "the frame")
+    kept = pd.DataFrame({name: _levels_seen(plain_column(kept[name])) for name in kept.columns}, index=kept.index)
+    check_columns(parsed, kept, "the frame")
     design = formula_design(parsed, kept, "the frame")
     parts = {role: None if name is None else kept[name] for role, name in named.items()}
     parts |= {role: plain_column(column.loc[~bad]) for role, column in columns.items()}
-    offset = formula_offset(parsed, kept)
+    offset = formula_offset(parsed, kept, "the frame")
     if offset is not None:
         parts["offset"] = pd.Series(offset, index=kept.index) + (0.0 if parts["offset"] is None else parts["offset"])
     return Table(
         np.ascontiguousarray(design, dtype=np.float64),
         [str(name) for name in design.columns],
-        formula_response(parsed, kept),
+        formula_response(parsed, kept, "the frame"),
         parts,
         design.model_spec,
         parsed,
         int(bad.sum()),
     )
+
+
+def _levels_seen(column: pd.Series) -> pd.Series:
+    """Return a factor without the levels that no row has, as a part of a larger frame keeps them."""
+    return column.cat.remove_unused_categories() if isinstance(column.dtype, pd.CategoricalDtype) else column
 
 
 def _names_a_column(value: Any, role: str) -> bool:

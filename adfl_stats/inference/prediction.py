@@ -16,7 +16,7 @@ from adfl_stats._arguments import finite_float64, float64_array, in_interval, li
 from adfl_stats._frames import foreign_frame, is_foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array, FrameLike
 from adfl_stats.data.columns import offset_and_exposure
-from adfl_stats.data.formula import formula_offset
+from adfl_stats.data.evaluation import evaluated, formula_offset
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.record import FitRecord
 
@@ -72,7 +72,7 @@ def design_for(X: NewRows, fit: FitRecord) -> NewDesign:
 def _design_of_frame(X: pd.DataFrame, fit: FitRecord) -> NewDesign:
     absent = [name for name in fit.columns if name not in X.columns]
     if not absent and (fit.formula is None or not fit.formula.offsets):
-        return NewDesign(finite_float64(X[fit.columns], "X", 2), None, X.index)
+        return NewDesign(finite_float64(X[fit.columns], "X", 2, fit.columns), None, X.index)
     if fit.spec is None or fit.formula is None:
         lost = fit.lost_formula
         why = f"the file did not keep its formula ({lost})" if lost else "the model was not built from a formula"
@@ -93,11 +93,11 @@ def _design_of_frame(X: pd.DataFrame, fit: FitRecord) -> NewDesign:
         with warnings.catch_warnings():
             # The formula would give an unknown level the columns of the reference level.
             warnings.simplefilter("error", DataMismatchWarning)
-            matrix = fit.spec.get_model_matrix(rows, context=dict(kept), na_action="raise")
+            matrix = evaluated(fit.spec, fit.formula, rows, "X")
     except DataMismatchWarning as warning:
         levels = str(warning).partition("{")[2].partition("}")[0]
         raise ValueError(f"X has levels of a factor that the data of the fit did not have: {levels}") from None
-    return NewDesign(finite_float64(matrix, "X", 2), formula_offset(fit.formula, rows), X.index)
+    return NewDesign(finite_float64(matrix, "X", 2, fit.columns), formula_offset(fit.formula, rows, "X"), X.index)
 
 
 @dataclass(frozen=True, eq=False)

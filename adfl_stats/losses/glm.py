@@ -179,8 +179,8 @@ class GLM:
     def gram(self, metric: Array | None = None) -> tuple[Array, Array] | None:
         """Return each client's curvature (M, p, padded p) and X'y / n where the loss is quadratic and they pay.
 
-        A Gram matrix costs p^2 a round and a client, the rows n_m p: None where the rows are cheaper, and where the Gram
-        matrices have lost what the rows still tell.
+        A Gram matrix costs p^2 a round and a client, the rows n_m p: None where the rows are cheaper, and where it has
+        lost what the rows still tell.
         """
         if not self.quadratic or self.p > self.mean_rows or self._digits_are_lost:
             return None

@@ -7,7 +7,7 @@ import numpy as np
 from adfl_stats._arguments import listing
 from adfl_stats._types import FamilyLike
 from adfl_stats.data.client_data import ClientData, assembled
-from adfl_stats.data.formula import text_numbers
+from adfl_stats.data.evaluation import text_numbers
 from adfl_stats.losses.families import Family, resolve_family
 
 __all__ = ["with_family"]
