@@ -177,7 +177,7 @@ CASES = {
     "collinear columns": (
         lambda c: build(c, X=np.column_stack([c.X, c.X[:, 1] - 2 * c.X[:, 0]])),
         ValueError,
-        "linearly dependent over all 390 rows: 'x[125]' are linear combinations of the others",
+        "linearly dependent over all 390 rows: 'x[125]' is a linear combination of 'x[125]', 'x[125]'",
     ),
     "zero column": (
         lambda c: build(c, X=replaced(c.X, 2, 0.0)),

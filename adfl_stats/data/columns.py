@@ -101,7 +101,8 @@ def positive(value: Any, name: str, n: int) -> Array:
     values = of_length(finite_float64(value, name, 1), name, n)
     if (values <= 0).any():
         row = int(np.argmax(values <= 0))
-        raise ValueError(f"{name} must be positive; row {row} has {values[row]:g}")
+        advice = ". Leave out rows that do not count" if values[row] == 0.0 and name == "weights" else ""
+        raise ValueError(f"{name} must be positive; row {row} has {values[row]:g}{advice}")
     return values
 
 

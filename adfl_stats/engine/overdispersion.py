@@ -11,6 +11,7 @@ from scipy import optimize, special, stats
 from adfl_stats._types import Array, Mask
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.equations import weighted_solution
+from adfl_stats.engine.overflow import too_many_overflow
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.family import Family
 from adfl_stats.losses.glm import GLM
@@ -80,6 +81,8 @@ def estimated_alpha(
         Of the kernel.
     """
     M = data.n_clients
+    if 2 * vast.sum() >= M:
+        raise too_many_overflow(data.labels[vast].tolist(), M)
 
     def fitted_to(kept: Mask, before: _Fit | None) -> _Fit:
         return _joint_fit(Problem(GLM(data, replace(family, par=1.0)), network, "sample", threads), kept, before)

@@ -7,6 +7,9 @@ large that the others' are lost in rounding.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from adfl_stats._arguments import listing
@@ -50,12 +53,16 @@ def overflowing_clients(problem: Problem, extremes: Extremes) -> Mask:
         vast = vast | (doubtful & _swamping(data, problem, doubtful))
     count = members.count(vast)
     if 2 * count >= problem.n_clients:
-        named = members.gather(problem.labels[vast].to_numpy())
-        raise ValueError(
-            f"the numbers of {count} of {problem.n_clients} clients overflow: {listing(named)}. "
-            "More than half of the clients must have numbers that can be computed with; change the units of the columns"
-        )
+        raise too_many_overflow(members.gather(problem.labels[vast].to_numpy()).tolist(), problem.n_clients)
     return vast
+
+
+def too_many_overflow(labels: Sequence[Any], clients: int) -> ValueError:
+    """Return the error where the numbers of the clients `labels` overflow, which are half of all or more."""
+    return ValueError(
+        f"the numbers of {len(labels)} of {clients} clients overflow: {listing(labels)}. "
+        "More than half of the clients must have numbers that can be computed with; change the units of the columns"
+    )
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")

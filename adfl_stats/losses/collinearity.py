@@ -7,6 +7,8 @@ has the condition number itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy import linalg
 
@@ -26,6 +28,8 @@ DEPENDENT = 1e-12
 # Estimates and variances come from matrices with the squared condition number: from the first on standard errors have
 # four to five correct digits, beyond the second fewer than three. Ours, measured beside statsmodels on centred columns.
 ILL_CONDITIONED, SINGULAR = 1e5, 2e6
+# Shares in a combination, of columns of one length, that are rounding; dependent columns that a message names. Ours.
+NEGLIGIBLE, MOST_SAID = 1e-9, 3
 
 
 def check_design(data: ClientData, gram: Array, vast: Mask, *, penalised: bool = False) -> None:
@@ -63,8 +67,8 @@ def check_design(data: ClientData, gram: Array, vast: Mask, *, penalised: bool =
         besides = "; the penalty does not replace them, as clients are judged at the estimate without it"
         raise ValueError(
             f"the columns of X are linearly dependent over all {data.n_rows} rows: "
-            f"{listing(data.names[k] for k in pivots[: len(distance)][dependent])} are linear combinations of the "
-            f"others. Leave them out{besides if penalised else ''}"
+            f"{_dependence(data.names, triangle, pivots, dependent)}. "
+            f"Leave out one of each such set of columns{besides if penalised else ''}"
         )
     condition = float(np.linalg.cond(triangle))
     near = f"the column {data.names[pivots[-1]]!r} of X is nearly a linear combination of the others: the condition"
@@ -79,6 +83,20 @@ def check_design(data: ClientData, gram: Array, vast: Mask, *, penalised: bool =
             "covariates with a large mean, or leave the column out",
             ConditionWarning,
         )
+
+
+def _dependence(names: Sequence[str], triangle: Array, pivots: Ints, dependent: Mask) -> str:
+    """Return in words which columns are combinations of which others, for the first few.
+
+    `triangle` (r, p) and `pivots` (p,) are of a QR decomposition with pivoting, whose last columns are dependent.
+    """
+    rank, said = int((~dependent).sum()), []
+    for k in range(rank, len(pivots)):
+        shares = linalg.solve_triangular(triangle[:rank, :rank], triangle[:rank, k])
+        others = [names[pivots[j]] for j in np.flatnonzero(np.abs(shares) > NEGLIGIBLE * np.abs(shares).max())]
+        said.append(f"{names[pivots[k]]!r} is a linear combination of {listing(others)}")
+    more = f", and {len(said) - MOST_SAID} more" if len(said) > MOST_SAID else ""
+    return "; ".join(said[:MOST_SAID]) + more
 
 
 def _refuse_zero(data: ClientData, columns: Ints) -> None:

@@ -77,6 +77,12 @@ class Simulation:
         for array in (self.X, self.y, self.client, self.sizes, self.theta0, self.abnormal, self.labels):
             array.flags.writeable = False
 
+    def __repr__(self) -> str:
+        return (
+            f"Simulation({self.family}, {len(self.labels)} clients, {int(self.abnormal.sum())} abnormal, "
+            f"{len(self.y)} rows, {self.X.shape[1]} columns)"
+        )
+
     @property
     def abnormal_labels(self) -> list[Any]:
         """The labels of the abnormal clients."""

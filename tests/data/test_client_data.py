@@ -274,6 +274,7 @@ GOOD = {"X": np.ones((4, 2)), "y": np.arange(4.0), "client": [0, 0, 1, 1]}
         ({"offset": ["a"] * 4}, TypeError, "offset must hold numbers"),
         ({"exposure": [1.0, 0.0, 1.0, -2.0]}, ValueError, "exposure must be positive; row 1 has 0"),
         ({"weights": [1.0, 1.0, -1.0, -2.0]}, ValueError, "weights must be positive; row 2 has -1"),
+        ({"weights": [1.0, 1.0, 0.0, 1.0]}, ValueError, "row 2 has 0. Leave out rows that do not count"),
         ({"weights": [1.0]}, ValueError, "weights has 1 entries, X has 4 rows; they must agree"),
     ],
 )

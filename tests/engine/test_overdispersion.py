@@ -89,3 +89,10 @@ def test_saved_results_keep_alpha(counts, tmp_path):
     again = ad.load(tmp_path / "fit")
     assert again.family.par == res.family.par
     assert str(again.summary()) == str(res.summary())
+
+
+def test_counts_that_overflow_are_refused_before_alpha():
+    X, client = np.random.default_rng(0).normal(size=(60, 2)), np.repeat(np.arange(6), 10)
+    data = ad.ClientData.from_arrays(X, np.arange(60.0) * 1e300, client)
+    with pytest.raises(ValueError, match="the numbers of 6 of 6 clients overflow"):
+        ad.DecentralizedGLM(data, ad.networks.complete(6), family="negativebinomial")

@@ -126,6 +126,11 @@ def test_sizes():
 # ------------------------------------------------------------------------------------------------- seeds
 
 
+def test_a_simulation_prints_as_one_line():
+    sim = paper_linear(M=4, n=5, p=2, abnormal=0.25, corruption="BF", seed=1)
+    assert repr(sim) == "Simulation(gaussian, 4 clients, 1 abnormal, 20 rows, 2 columns)"
+
+
 def test_seeds_reproduce_and_differ():
     first, again, other = (paper_linear(0.2, "OOD", seed=s, M=20, n=10, p=10) for s in (1, 1, 2))
     for field in ("X", "y", "abnormal", "theta0", "client"):
