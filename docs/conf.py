@@ -28,9 +28,13 @@ numpydoc_show_class_members = False
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/logo.svg"
+# Light or dark as the reader's system is.
+html_context = {"default_mode": "auto"}
 html_title = f"adfl_stats {release}"
 html_show_sourcelink = False
 html_theme_options = {
+    "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo.svg", "text": html_title},
     "navigation_with_keys": False,
     "show_toc_level": 2,
     "footer_start": ["copyright"],

@@ -339,10 +339,16 @@ def _divergence(loop: _Loop) -> DivergenceError:
     what = f"the iteration diverged in round {run.rounds} at step={run.step:.4g}"
     if not loop.problem.has_curvature:
         return DivergenceError(f"{what}; pass a smaller step")
-    share = "" if caution == 1.0 else f"{caution:.3g} times "
+    share, safe = "" if caution == 1.0 else f"{caution:.3g} times ", _safe_here(loop)
+    if run.step <= safe:
+        # Curvatures of counts, for example, have no bound: they are larger where the run began or was led.
+        return DivergenceError(
+            f"{what}, although steps up to {safe:.4g} are safe from the default start. Leave out init, begin closer, "
+            "or bound the gradients, as in ad.DFL(clip=1.0)"
+        )
     return DivergenceError(
-        f"{what}; steps up to {_safe_here(loop):.4g} are safe here ({share}one over the largest curvature of any "
-        "client). Pass a smaller step, or step='auto'"
+        f"{what}; steps up to {safe:.4g} are safe here ({share}one over the largest curvature of any client). Pass a "
+        "smaller step, or step='auto'"
     )
 
 

@@ -165,3 +165,12 @@ def test_a_step_too_large_is_named_beside_a_safe_one(family, step, rounds):
     pooled = sm.GLM(model.data.y, model.data.X, model.family.statsmodels()).fit(cov_type="HC0")
     # A constant step leaves a bias, which is far below what a run that oscillates or creeps would show.
     assert np.all(np.abs(res.params - pooled.params) < 2.0 * pooled.bse)
+
+
+def test_a_run_from_afar_does_not_ask_for_a_step_that_it_had():
+    """The curvature of counts grows with their means, so that a step that is safe at the start is not safe afar."""
+    model = Rows("poisson").model(NETWORKS["circle"])
+    far = np.full(model.data.X.shape[1], 3.0)
+    with pytest.raises(ad.DivergenceError, match=r"although steps up to (\S+) are safe from the default.*ad.DFL\(clip"):
+        model.fit(ad.DFL(init=far), step=0.02, rounds=50)
+    assert np.isfinite(model.fit(ad.DFL(init=far, clip=1.0), step=0.02, rounds=50).params).all()
