@@ -294,8 +294,8 @@ class DecentralizedGLM(ModelTheory):
             first asked for, or before results are saved, pickled or told to `remove_data`. The data are not copied:
             leave them as they are until then.
         cov_type : str, optional
-            The covariance of standard errors, tests and intervals, of `Results.cov_params`; "CR2" where clients differ
-            and "sandwich" where they do not if not given.
+            The covariance of standard errors, tests and intervals, of `Results.cov_params`. If not given it is by
+            client where clients differ or may well, else by row; `Results.cov_type` says how it is chosen.
         transport : MPI or Gossip, optional
             Spread the clients over the ranks of MPI, see `MPI`; every rank calls `fit` alike, and has the results of
             all clients, with all of inference computed. Or simulate a network without a centre, see `Gossip`.

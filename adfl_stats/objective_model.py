@@ -102,7 +102,7 @@ class DecentralizedModel:
         lines : int
             About how many lines the trace of a run with `rounds` has; losses and metrics are taken for each.
         schedule : {"constant", "plateau"}
-            Whether the step stays, or is cut to a tenth where rounds with minibatches no longer lead anywhere: the
+            Whether the step stays, or is cut to a tenth where rounds with minibatches have become stationary: the
             constant-and-cut schedule of Lang, Zhang & Xiao (2019), which the paper uses for images. Needs `rounds`;
             ``res.trace`` has the steps.
 

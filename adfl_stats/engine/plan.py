@@ -53,7 +53,7 @@ class Plan:
     lines : int
         Lines of the trace of a run with `rounds`, about.
     schedule : {"constant", "plateau"}
-        Whether a run with `rounds` keeps its step, or cuts it where stochastic rounds lead nowhere.
+        Whether a run with `rounds` keeps its step, or cuts it where stochastic rounds have become stationary.
     """
 
     step: float | None = None

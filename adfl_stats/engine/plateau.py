@@ -34,7 +34,7 @@ class Plateau:
         self._places.append(place.astype(np.float32))
 
     def reached(self, step: float) -> bool:
-        """Return whether rounds at this step no longer lead anywhere; if so, forget them."""
+        """Return whether the rounds at this step are stationary; if so, forget them."""
         rounds = len(self._places) // 2
         if rounds < LEAST_ROUNDS:
             return False

@@ -150,7 +150,7 @@ LOCAL = Local()
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """Some of the clients: the numbers of those that are ours, and the way to the others.
+    """Some of the clients: the numbers of those that are ours, and the transport that reaches the others.
 
     Arrays over them have a row for each that is ours. Numbers leave a place as sums, or as rows of `gather`; the
     latter is for a few numbers a client.
@@ -158,7 +158,7 @@ class Members:
     Attributes
     ----------
     transport : Transport
-        The way.
+        By which sums and rows become those of all of them.
     numbers : ndarray (m,) of int or None
         Ours, as numbers among all clients; None where all are ours.
     rows : ndarray (m,) of int or None

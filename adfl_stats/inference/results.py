@@ -162,7 +162,7 @@ class Results(FittedRows, Reanalysis):
 
     @property
     def scale(self) -> float:
-        """Dispersion: estimated over the weighted clients for the Gaussian, Huber's loss and gamma, else 1."""
+        """Dispersion, estimated over the weighted clients; 1 where the mean decides the variance (labels, counts)."""
         return self.record.weighted_sums.scale
 
     @property
