@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from awkward_clients import SIZES, drawn
 from numpy.testing import assert_allclose, assert_array_equal
 
 import adfl_stats as ad
@@ -10,8 +11,6 @@ from adfl_stats.data import client_data as data_module
 from adfl_stats.inference.client_diagnostics import gather_diagnostics
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.point_sums import sums_at
-
-SIZES = np.array([9, 2, 30, 9, 3, 40, 13, 9, 1, 25])
 
 
 def one_row(name, eta, y):
@@ -78,18 +77,8 @@ def test_batches_are_a_loop_over_clients(name, extra, smooth, monkeypatch):
     has no weight.
     """
     monkeypatch.setattr(data_module, "BLOCK_ROWS", 12)
-    rng = np.random.default_rng(11)
-    client, N = np.repeat(np.arange(len(SIZES)), SIZES), SIZES.sum()
-    X = rng.normal(size=(N, 4)) * [1.0, 10.0, 0.1, 1.0]
-    X[client == 3, 1] = 0.0
-    X[client == 7, 3] = X[client == 7, 0]
-    y = {
-        "gaussian": rng.normal(size=N),
-        "binomial": rng.integers(0, 2, N) * 1.0,
-        "poisson": rng.poisson(2.0, N) * 1.0,
-        "gamma": rng.gamma(2.0, size=N),
-        "multinomial": rng.integers(0, 3, N) * 1.0,
-    }[name]
+    X, y, client, rng = drawn(name)
+    N = len(y)
     more = {} if extra == "plain" else {"weights": rng.uniform(0.5, 2.0, N), "offset": rng.normal(size=N) / 3}
     data = ad.ClientData.from_arrays(X, y, client, **more)
     family = Family(name, outputs=2 if name == "multinomial" else 1)

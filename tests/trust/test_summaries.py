@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import statsmodels.api as sm
+from awkward_clients import SIZES, drawn
 from numpy.testing import assert_allclose, assert_array_equal
 
 import adfl_stats as ad
@@ -10,7 +11,6 @@ from adfl_stats.data import client_data as data_module
 from adfl_stats.losses.families import Family
 from adfl_stats.trust.summaries import summarise
 
-SIZES = np.array([9, 2, 30, 9, 3, 40, 13, 9, 1, 25])
 KNOWN = {
     "gaussian": sm.families.Gaussian(),
     "binomial": sm.families.Binomial(),
@@ -44,23 +44,6 @@ def sums(data, name, theta, m):
         informations.append(w * np.kron(information, np.outer(x, x)))
         squares.append(w * square)
     return np.array(scores), np.array(informations), np.array(squares)
-
-
-def drawn(name, seed=11):
-    """Clients 1, 4 and 8 have fewer rows than columns, client 3 a column of zeros, client 7 one column twice."""
-    rng = np.random.default_rng(seed)
-    client, N = np.repeat(np.arange(len(SIZES)), SIZES), SIZES.sum()
-    X = rng.normal(size=(N, 4)) * [1.0, 10.0, 0.1, 1.0]
-    X[client == 3, 1] = 0.0
-    X[client == 7, 3] = X[client == 7, 0]
-    y = {
-        "gaussian": rng.normal(size=N),
-        "binomial": rng.integers(0, 2, N) * 1.0,
-        "poisson": rng.poisson(2.0, N) * 1.0,
-        "gamma": rng.gamma(2.0, size=N),
-        "multinomial": rng.integers(0, 3, N) * 1.0,
-    }[name]
-    return X, y, client, rng
 
 
 def own_estimate(data, name, theta, m):
