@@ -64,8 +64,12 @@ class Ledger:
 
     def count(self, kind: str, messages: int, each: int, gossip: tuple[int, int] = (0, 0)) -> None:
         """Count messages of `each` numbers in the present phase."""
-        if self.phase is not None:
-            self.entries.setdefault((self.phase, kind), Entry()).add(messages, each, gossip)
+        if self.phase is None:
+            return
+        entry = self.entries.get((self.phase, kind))
+        if entry is None:
+            entry = self.entries[self.phase, kind] = Entry()
+        entry.add(messages, each, gossip)
 
     def words(self) -> list[list[Any]]:
         """Return the entries for a file."""

@@ -50,9 +50,9 @@ class Bootstrap:
     >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
     >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
     >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
-    >>> draws = res.bootstrap(50, seed=1)
+    >>> draws = res.bootstrap(20, seed=1)
     >>> draws.estimates.shape, bool((draws.bse < 3 * res.bse).all())
-    ((50, 3), True)
+    ((20, 3), True)
     """
 
     estimates: pd.DataFrame

@@ -41,12 +41,12 @@ class Reanalysis(CoefficientInference):
         Examples
         --------
         >>> import adfl_stats as ad
-        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=10, n=60, p=2)
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=8, n=40, p=2)
         >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3)).fit()
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(8, 3)).fit(heterogeneity="none")
         >>> table = res.sensitivity().to_frame("x1")
         >>> bool(table.loc["start", "shift"].abs().max() < 0.1), len(table.loc["without"])
-        (True, 10)
+        (True, 8)
         """
         return sensitivity_of(
             cast("Results", self), clients=flag(clients, "clients"), progress=flag(progress, "progress")
@@ -80,7 +80,7 @@ class Reanalysis(CoefficientInference):
         >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=50, p=2)
         >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
         >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
-        >>> ratio = res.bootstrap(100).bse / res.standard_errors("CR2")
+        >>> ratio = res.bootstrap(50).bse / res.standard_errors("CR2")
         >>> bool(((ratio > 0.6) & (ratio < 1.4)).all())
         True
         """

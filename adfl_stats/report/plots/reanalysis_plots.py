@@ -43,9 +43,9 @@ def sensitivity(found: Sensitivity, coefficient: str | None = None, ax: Axes | N
     Examples
     --------
     >>> import adfl_stats as ad
-    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=10, n=60, p=2)
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=8, n=40, p=2)
     >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3)).fit()
+    >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(8, 3)).fit(heterogeneity="none")
     >>> ad.plots.sensitivity(res.sensitivity(clients=False), "x1").get_xlabel()
     'x1'
     """
@@ -89,7 +89,7 @@ def bootstrap(found: Bootstrap, coefficient: str | None = None, ax: Axes | None 
     >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=50, p=2)
     >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
     >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
-    >>> ad.plots.bootstrap(res.bootstrap(40), "x1").get_xlabel()
+    >>> ad.plots.bootstrap(res.bootstrap(20), "x1").get_xlabel()
     'x1'
     """
     name = _checked(coefficient, found.params.index, np.log(found.bse / found.se).abs())
