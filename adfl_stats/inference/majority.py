@@ -18,11 +18,10 @@ import pandas as pd
 
 from adfl_stats._text import framed
 from adfl_stats._types import Array, Mask
-from adfl_stats.data.batches import batches
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
 from adfl_stats.inference.refits import Refitter
-from adfl_stats.losses.client_sums import predictors_at
+from adfl_stats.losses.client_sums import client_deviances
 from adfl_stats.methods import TrimmedScores
 from adfl_stats.trust import ClientModel
 from adfl_stats.trust.refits import refit_draws
@@ -137,13 +136,14 @@ def majority_of(res: Results) -> Majority:
     refits, fit = Refitter.of(res, "majority"), res.record
     problem, theta = refits.problem.unpenalised, res.params.to_numpy()
     M, se = problem.M, res.bse.to_numpy()
-    own = next(iter(refit_draws(problem, theta, [np.ones(M, dtype=np.int64)], refits.heterogeneity))).model
+    everybody = [np.ones(M, dtype=np.int64)]
+    own = next(iter(refit_draws(problem, theta, everybody, refits.heterogeneity, refits.components))).model
     dispersion = own.null.dispersion
     rivals = _rivals(problem, fit, theta, se)
     margins, excess, overlap, rival = np.full(M, np.nan), np.inf, np.nan, None
     breakdown = max(int(np.ceil(M / 2)) - int((fit.weights < 0.5).sum()), 0)
     if len(rivals):
-        deviances = _client_deviances(problem, np.vstack([theta, rivals])) / dispersion
+        deviances = client_deviances(problem.glm.data, problem.glm.family, np.vstack([theta, rivals])) / dispersion
         compared = [_compared(deviances[:, k] - deviances[:, 0]) for k in range(1, len(rivals) + 1)]
         best = int(np.argmin([one[0] for one in compared]))
         excess, overlap, breakdown = compared[best]
@@ -168,18 +168,6 @@ def _rivals(problem: Problem, fit: FitRecord, theta: Array, se: Array) -> Array:
     far = (np.abs(estimates - theta) / se).max(axis=1) > APART
     # The centre of the clients set aside is a rival even where no half goes with it.
     return np.vstack([estimates[far], *starts]) if starts else estimates[far]
-
-
-def _client_deviances(problem: Problem, thetas: Array) -> Array:
-    """Return each client's deviance at every one of thetas (R, P), (M, R)."""
-    data, family = problem.glm.data, problem.glm.family
-    out = np.zeros((problem.M, len(thetas)))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for batch in batches(data, 1):
-            y, weight = data.y[batch.rows], data.weights_of(batch.rows)
-            for r, eta in enumerate(predictors_at(data, family, thetas, batch.rows)):
-                out[batch.clients, r] += batch.sums(weight * family.deviance(eta, y))
-    return np.where(np.isfinite(out), out, np.finfo(float).max / 1e10)
 
 
 def _compared(margin: Array) -> tuple[float, float, int]:

@@ -63,13 +63,15 @@ class Refitter:
     """How to fit again: the problem, the method, the estimate, and whether clients may differ.
 
     Where the fit asked the data whether clients differ, its answer holds for all draws, and how much they do is
-    estimated anew: copies of a client in a draw would count as a reason to differ.
+    estimated anew: copies of a client in a draw would count as a reason to differ. Where the link is not linear, the
+    same is true of whether there are abnormal clients: that was decided by the likelihood of all rows.
     """
 
     problem: Problem
     method: Method
     params: Array
     heterogeneity: str
+    components: str | None
 
     @classmethod
     def of(cls, res: Results, what: str) -> Refitter:
@@ -86,7 +88,8 @@ class Refitter:
         spread = recipe.heterogeneity
         if spread == "auto":
             spread = "estimate" if res.record.clients.differ else "none"
-        return cls(problem, method, res.params.to_numpy(), spread)
+        components = None if model.family.linear else res.record.clients.components
+        return cls(problem, method, res.params.to_numpy(), spread, components)
 
     @property
     def labels(self) -> pd.Index:
@@ -113,7 +116,7 @@ class Refitter:
         problem, method = self.problem, self.method
         models: list[Draw | None] = [None] * len(draws)
         if method.models_clients:
-            models = list(refit_draws(problem.unpenalised, self.params, draws, self.heterogeneity))
+            models = list(refit_draws(problem.unpenalised, self.params, draws, self.heterogeneity, self.components))
         steps = [self._weights(counts, model) for counts, model in zip(draws, models, strict=True)]
         total_weights = np.stack([v for _, v in steps], axis=1)
         starts = np.stack([self.params if one is None else one.model.theta for one in models])

@@ -9,13 +9,14 @@ import numpy as np
 
 from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._types import Array, Ints
-from adfl_stats.data.batches import Batch, of_clients, row_blocks
+from adfl_stats.data.batches import Batch, batches, of_clients, row_blocks
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Penalty
 
 __all__ = [
     "ClientMoments",
+    "client_deviances",
     "client_moments",
     "column_squares",
     "curvature_sums",
@@ -134,6 +135,17 @@ def own_predictor(data: ClientData, family: Family, thetas: Array, batch: Batch)
     if data.linear_offset is not None:
         eta += data.linear_offset[batch.rows, None]
     return eta if family.name == "multinomial" else eta[:, 0]
+
+
+def client_deviances(data: ClientData, family: Family, thetas: Array) -> Array:
+    """Return each client's deviance at every one of `thetas` (R, P), (M, R); a huge number where it overflows."""
+    out = np.zeros((data.n_clients, len(thetas)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for batch in batches(data, 1):
+            y, weight = data.y[batch.rows], data.weights_of(batch.rows)
+            for r, eta in enumerate(predictors_at(data, family, thetas, batch.rows)):
+                out[batch.clients, r] += batch.sums(weight * family.deviance(eta, y))
+    return np.where(np.isfinite(out), out, np.finfo(float).max / 1e10)
 
 
 def column_squares(data: ClientData, clients: slice) -> Array:

@@ -19,7 +19,7 @@ from adfl_stats._types import Array
 from adfl_stats.trust.mixture import GROSS, MixtureRuns
 from adfl_stats.trust.spread import Spread
 
-__all__ = ["FEW", "UNCERTAIN", "Candidate", "minority_price", "price_of", "variance_price"]
+__all__ = ["FEW", "UNCERTAIN", "Candidate", "minority_price", "price", "price_of", "variance_price"]
 
 
 # Price of gross clients, in units of twice a log-likelihood. Ours: three times the .99 quantile of what
@@ -103,15 +103,31 @@ class Candidate:
 
 def price_of(spread: Spread, runs: MixtureRuns, M: int) -> float:
     """Return what a model costs, in units of twice a log-likelihood."""
-    search, uncertain = minority_price(len(spread.variances)), max(UNCERTAIN, UNCERTAIN_EACH * M)
-    price = spread.n_variances * variance_price(M) + spread.n_directions * (search - PREFERENCE)
-    loose = M < FEW or bool(spread)
-    if runs.coherent:
-        own, beside = (search, uncertain) if runs.mechanism is None else (MECHANISM_PRICE, MECHANISM_UNCERTAIN)
-        price += own + (beside if loose else max(0.0, UNCERTAIN_EACH * (M - MANY)))
-    if runs.shares[0, GROSS].any():
-        price += GROSS_PRICE + (uncertain if loose else 0.0)
-    return float(price)
+    known = "known form" if runs.mechanism is not None else "coherent"
+    return price(
+        len(spread.variances),
+        M,
+        variances=spread.n_variances,
+        directions=spread.n_directions,
+        minority=known if runs.coherent else "",
+        gross=bool(runs.shares[0, GROSS].any()),
+    )
+
+
+def price(P: int, M: int, *, variances: int = 0, directions: int = 0, minority: str = "", gross: bool = False) -> float:
+    """Return what a model of M clients and P coefficients costs, from the number of its parts.
+
+    `minority` is "" for none, "coherent" for one with a shift of its own; any other name is a corruption of known form.
+    """
+    search, uncertain = minority_price(P), max(UNCERTAIN, UNCERTAIN_EACH * M)
+    cost = variances * variance_price(M) + directions * (search - PREFERENCE)
+    loose = M < FEW or bool(variances or directions)
+    if minority:
+        own, beside = (search, uncertain) if minority == "coherent" else (MECHANISM_PRICE, MECHANISM_UNCERTAIN)
+        cost += own + (beside if loose else max(0.0, UNCERTAIN_EACH * (M - MANY)))
+    if gross:
+        cost += GROSS_PRICE + (uncertain if loose else 0.0)
+    return float(cost)
 
 
 def variance_price(M: int) -> float:

@@ -63,6 +63,8 @@ class ClientModel:
         How far the estimate moved in the last pass, in its standard errors; zero where the estimate was given.
     inflation : float
         How many times as much normal clients' scores vary as `null` and `spread` say.
+    compared : bool
+        Whether who is abnormal was decided by the likelihood of the rows themselves, see `comparison`.
     """
 
     theta: Array
@@ -79,6 +81,7 @@ class ClientModel:
     candidates: list[tuple[str, str, float]]
     move: float = 0.0
     inflation: float = 1.0
+    compared: bool = False
 
     @property
     def settled(self) -> bool:

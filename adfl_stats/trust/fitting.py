@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,12 @@ import numpy as np
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
+from adfl_stats.losses.client_sums import client_deviances
 from adfl_stats.trust.candidates import Candidate
 from adfl_stats.trust.chance import BEHIND, Chance
 from adfl_stats.trust.client_model import SMALL_MOVE, ClientModel, assembled, posterior_of
+from adfl_stats.trust.comparison import Proposal, best_reading
+from adfl_stats.trust.readings import Reading
 from adfl_stats.trust.scoring import (
     client_scores,
     null_of,
@@ -34,14 +37,16 @@ MOST_PASSES = 6
 # Passes in which the kind of model is chosen anew. Ours: afterwards it is held, or kinds of nearly equal
 # criteria may alternate.
 FREE_PASSES = 3
-# Kinds of minority that are behind the best model by no more than this are tried at their own estimates. Ours: below
-# the price of a corruption of known form, which is how far behind it is where it gains nothing.
-REVISITED = 6.0
-# The same of the reading without a minority. Ours: more, as at the estimate of another reading it is at a disadvantage.
-REVISITED_SIMPLE = 15.0
-# What a minority must lead by there, each at its own estimate. From here on evidence is called strong (Kass and
-# Raftery, 1995, Journal of the American Statistical Association 90, 773-795); where it is not nobody is set aside.
-UNDECIDED = 6.0
+# Where nobody is set aside, a minority that is behind by no more than this is looked at with the rows' own likelihood.
+# Ours: about half of how far a corruption of known form is behind where it gains nothing.
+REVISITED = 3.0
+# The same of further kinds of minority where somebody is. Ours: scores are right to first order only.
+REVISITED_OTHERS = 15.0
+# A lead, for each client set aside, from which no further look is taken. Ours: what laws of effects that are not normal
+# contribute to a lead is bounded, about 3 a client in simulations (docs/real-clients.md).
+OVERWHELMING = 10.0
+# The same of the deviance at the pooled estimate, which bounds what a client's rows can say. Ours: three times that.
+LEAST_DEVIANCE = 30.0
 # What a minority beside a spread must lead by in the Gaussian model, whose effects need not be normal: evidence is then
 # called very strong (the same).
 DECISIVE = 10.0
@@ -64,34 +69,80 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
     """
     only = differing_coefficients(problem, heterogeneity)
     first = _settled(problem, theta, heterogeneity, only, np.ones(problem.M, dtype=bool))
-    if problem.glm.quadratic:
+    if problem.glm.family.linear:
         if not first.undecided:
             return first.model
         return _settled(problem, first.model.theta, heterogeneity, only, first.model.weights > 0.5, minority="").model
-    # Scores are linear in the parameter up to first order only: whether there is a minority, and of which kind, may
-    # depend on the estimate at which that is asked. Readings that are close are judged each at its own; so is the best
-    # one if it did not settle, as kinds may alternate.
-    readings: dict[str, Candidate] = {}
-    for one in first.candidates:
-        readings.setdefault(one.minority, one)
-    least = {one.minority: REVISITED if one.coherent else REVISITED_SIMPLE for one in readings.values()}
-    others = [one for one in readings.values() if one.criterion < first.best.criterion + least[one.minority]]
-    if first.model.settled:
-        others = [one for one in others if one.minority != first.best.minority]
-    if not others:
+    if heterogeneity == "none" or not _doubtful(problem, first):
         return first.model
-    lost = first.model.summaries.lost | ~problem.objective.counted
-    settled = [first] if first.model.settled else []
-    for other in others:
-        weights = posterior_of(lost, first.informative, [other])[:, 0]
-        begin = weighted_solution(problem, problem.relative_sizes * weights, first.model.theta)
-        settled.append(_settled(problem, begin, heterogeneity, only, weights > 0.5, minority=other.minority))
-    best = min(settled, key=lambda one: one.criterion + UNDECIDED * one.best.coherent)
-    if best is first and not first.best.coherent:
-        # The weights of the reading that everybody is normal are its own, whichever reading was tried first.
-        model = first.model
-        best = _settled(problem, model.theta, heterogeneity, only, model.weights > 0.5, minority="")
-    return best.model
+    return _compared(problem, first, only)
+
+
+def _doubtful(problem: Problem, first: _Settled) -> bool:
+    """Return whether clients would be set aside, or nearly, by a model whose evidence is not overwhelming."""
+    model, members = first.model, first.model.summaries.members
+    aside = (model.weights < 0.5) & ~model.summaries.lost
+    count = members.count(aside)
+    simple, others = (
+        min((one.criterion for one in first.candidates if (one.coherent or one.gross) == abnormal), default=np.inf)
+        for abnormal in (False, True)
+    )
+    if not count:
+        return others - simple < REVISITED
+    if np.isinf(simple) or simple - others < OVERWHELMING * count:
+        return True
+    # Scores at an estimate that fits nobody else can be of any size; evidence about a client's rows cannot.
+    pooled = _pooled(problem, model.theta)
+    deviances = client_deviances(problem.glm.data, problem.glm.family, pooled[None])[:, 0]
+    return float(members.sum(np.where(aside, deviances / model.null.dispersions, 0.0))) < LEAST_DEVIANCE * count
+
+
+def _pooled(problem: Problem, theta: Array) -> Array:
+    """Return the pooled estimate (P,), from theta."""
+    return weighted_solution(problem, problem.relative_sizes * problem.objective.counted, theta)
+
+
+def _compared(problem: Problem, first: _Settled, only: Ints | None) -> ClientModel:
+    """Return the model whose abnormal clients are those of the best reading of the rows' own likelihood."""
+    model, counted = first.model, problem.objective.counted
+    pooled = _pooled(problem, model.theta)
+    lost = model.summaries.lost | ~counted
+    proposals: dict[str, Proposal] = {}
+    for one in first.candidates:
+        if one.coherent and one.minority not in proposals and one.criterion < first.best.criterion + REVISITED_OTHERS:
+            weights = posterior_of(lost, first.informative, [one])[:, 0]
+            theta = weighted_solution(problem, problem.relative_sizes * weights, model.theta)
+            shift = None if one.runs.shifts is None else one.runs.shifts[0] * model.units
+            proposals[one.minority] = Proposal(theta, shift)
+    gross = Proposal(model.theta) if first.best.gross else None
+    reading = best_reading(problem, pooled, proposals, only, constants_of(problem), gross)
+    agrees = reading is not None and (reading.minority, reading.gross) == (first.best.minority, first.best.gross)
+    if reading is None or (agrees and not reading.law.n_variances and not first.best.spread):
+        # Where clients share one parameter, scores near it say what likelihoods say, with heavier tails.
+        return replace(model, compared=True)
+    posterior = np.where(lost[:, None], np.array([0.0, 0.0, 1.0]), reading.posteriors)
+    # A client without a score is taken as normal.
+    posterior[~lost & (posterior.sum(axis=1) == 0.0)] = 1.0, 0.0, 0.0
+    return _with_posterior(problem, first, posterior, reading, only)
+
+
+def _with_posterior(
+    problem: Problem, first: _Settled, posterior: Array, reading: Reading, only: Ints | None
+) -> ClientModel:
+    """Return the model with given probabilities of the clients, at the estimate that they give."""
+    weights = posterior[:, 0]
+    theta = weighted_solution(problem, problem.relative_sizes * weights, reading.theta)
+    summaries = summarised(problem, theta)
+    null = null_of(problem, summaries, weights > 0.5)
+    scores, units, _ = client_scores(summaries, null)
+    # The best models without abnormal clients are not among those that led before.
+    near = [] if reading.simple else _leading(first.candidates)
+    near = [one.moved(theta - first.model.theta, first.model.units, units) for one in near]
+    settings: dict[str, Any] = {"only": only, "constants": constants_of(problem)}
+    candidates = choose(scores, robust_centres(scores), "auto", Chance(), near=near, **settings)
+    wanted = (reading.minority, reading.gross)
+    candidates = sorted(candidates, key=lambda one: (one.minority, one.gross) != wanted)
+    return replace(assembled(theta, posterior, candidates, null, summaries, scores, units), compared=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,19 +162,6 @@ class _Settled:
         """Whether a minority among clients that differ leads, and not by very strong evidence."""
         simple = min((one.criterion for one in self.candidates if not one.coherent), default=np.inf)
         return self.best.coherent and bool(self.best.spread) and self.best.criterion + DECISIVE > simple
-
-    @property
-    def criterion(self) -> float:
-        """Twice the negative log density of the clients' unscaled scores, plus the price: for two points theta."""
-        summaries, null = self.model.summaries, self.model.null
-        members, ranks = self.model.scores.members, summaries.ranks[self.informative]
-        factors = summaries.factors[self.informative]
-        values = np.linalg.eigvalsh(factors @ factors.transpose(0, 2, 1))
-        inside = np.arange(values.shape[1]) >= (values.shape[1] - ranks)[:, None]
-        logs = np.where(inside, np.log(np.maximum(values, np.finfo(float).tiny)), 0.0).sum(axis=1)
-        logs += ranks * np.log(null.dispersions[self.informative])
-        logs += (ranks == values.shape[1]) * np.linalg.slogdet(null.shape)[1]
-        return float(self.best.criterion + members.sum(logs))
 
 
 def _settled(
@@ -167,8 +205,8 @@ def _settled(
 
 
 def _leading(candidates: list[Candidate]) -> list[Candidate]:
-    """Return the candidates that may be the best at an estimate close by, and the best of each kind of minority."""
-    least = {one.minority: one for one in reversed(candidates)}
+    """Return the candidates that may be the best at an estimate close by, and the best of each kind of components."""
+    least = {(one.minority, one.gross): one for one in reversed(candidates)}
     near = [one for one in candidates if one.criterion < candidates[0].criterion + 2.0 * BEHIND]
     return list({id(one): one for one in (*near, *least.values())}.values())
 

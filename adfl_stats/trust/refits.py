@@ -52,7 +52,9 @@ class Draw:
     clients: Ints
 
 
-def refit_draws(problem: Problem, theta: Array, draws: Sequence[Ints], heterogeneity: str = "auto") -> Iterator[Draw]:
+def refit_draws(
+    problem: Problem, theta: Array, draws: Sequence[Ints], heterogeneity: str = "auto", components: str | None = None
+) -> Iterator[Draw]:
     """Fit the model of clients to draws of the clients, several at a time.
 
     Parameters
@@ -65,21 +67,28 @@ def refit_draws(problem: Problem, theta: Array, draws: Sequence[Ints], heterogen
         How often each client counts.
     heterogeneity : {"auto", "none", "estimate", "intercept"}
         As in `fit_client_model`.
+    components : str, optional
+        The components of the model, as in `ClientModel`; chosen anew in each draw if not given.
     """
     begin = summarised(problem, theta)
     for low in range(0, len(draws), TOGETHER):
-        yield from _together(problem, theta, begin, draws[low : low + TOGETHER], heterogeneity)
+        yield from _together(problem, theta, begin, draws[low : low + TOGETHER], heterogeneity, components)
 
 
 def _together(
-    problem: Problem, theta: Array, begin: Summaries, draws: Sequence[Ints], heterogeneity: str
+    problem: Problem,
+    theta: Array,
+    begin: Summaries,
+    draws: Sequence[Ints],
+    heterogeneity: str,
+    components: str | None,
 ) -> list[Draw]:
     """Fit some draws, whose estimates are solved for together."""
     counted = np.asarray(problem.objective.counted)
     only, quadratic = differing_coefficients(problem, heterogeneity), problem.glm.quadratic
     clients = [np.repeat(np.arange(problem.M), counts) for counts in draws]
     points, summaries = np.tile(theta, (len(draws), 1)), [begin] * len(draws)
-    weights, models = np.zeros((problem.M, len(draws))), [_Current() for _ in draws]
+    weights, models = np.zeros((problem.M, len(draws))), [_Current(components) for _ in draws]
     moving, lost = np.ones(len(draws), dtype=bool), np.zeros(len(draws), dtype=bool)
     like: Solutions | None = None
     for k in range(MOST_PASSES):
@@ -109,7 +118,10 @@ def _together(
 
 
 class _Current:
-    """The model of one draw on its way."""
+    """The model of one draw on its way, with given components or those that fit best."""
+
+    def __init__(self, components: str | None) -> None:
+        self.components = components
 
     def fit(
         self,
@@ -128,7 +140,9 @@ class _Current:
         scores, self.units, informative = client_scores(summaries, self.null)
         centres, constants = robust_centres(scores), constants_of(problem)
         settings: dict[str, Any] = {"hasty": hasty, "only": only, "constants": constants}
-        self.candidates = choose(scores, centres, heterogeneity, Chance(), **settings)
+        candidates = choose(scores, centres, heterogeneity, Chance(), **settings)
+        wanted = [one for one in candidates if self.components in (None, one.words[1])]
+        self.candidates = wanted or candidates
         self.posterior = posterior_of(summaries.lost | ~counted, informative, self.candidates)
         self.normal = self.posterior[:, 0] > 0.5
 

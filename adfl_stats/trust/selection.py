@@ -27,7 +27,7 @@ from adfl_stats.trust.mixture import (
 )
 from adfl_stats.trust.spread import Spread, common_excess, excess, fit_spread, inflated, next_direction, pivots
 
-__all__ = ["choose"]
+__all__ = ["LEAST_FOR_SPREAD", "LEAST_MAJORITY", "MANY", "choose", "some_clients"]
 
 
 # With more clients the model is chosen on this many of them. Ours: bounds the time of the search.
@@ -218,7 +218,7 @@ def _chosen_on_some(
     constants: Ints | None,
 ) -> list[Candidate]:
     """Choose the model on some of many clients, and fit the best of its kind to all, with the spread found on some."""
-    some = _some(scores)
+    some = some_clients(scores)
 
     chance = chance.on(some)
     found = choose(scores.of(some), seeds, heterogeneity, chance, hasty=hasty, only=only, constants=constants)
@@ -228,7 +228,7 @@ def _chosen_on_some(
     return sorted(whole, key=lambda one: one.criterion)
 
 
-def _some(scores: ClientScores) -> Mask:
+def some_clients(scores: ClientScores) -> Mask:
     """Return which of ours are of MANY clients drawn by the last digits of their numbers: their order has no part."""
     digits = np.modf(1e6 * scores.members.gather(scores.squares))[0]
     some = np.zeros(len(digits), dtype=bool)

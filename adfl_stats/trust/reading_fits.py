@@ -1,0 +1,201 @@
+"""Fits of readings by EM: probabilities of the components, then parameters that these give; see `readings`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import special
+
+from adfl_stats._types import Array
+from adfl_stats.trust.laplace import SMALL_STEP, ClientLikelihoods, Expansion, expanded
+from adfl_stats.trust.mixture import PRIOR, SCALES
+from adfl_stats.trust.readings import Clients, Law, Reading, altered
+
+__all__ = ["fit_reading", "probabilities"]
+
+
+# Most steps of EM, and the gain in log-likelihood at which it ends. Ours: readings differ by several units.
+MOST_STEPS, SMALL_GAIN = 60, 0.03
+# Steps before EM may end. Ours: the first ones may lose, as theta is moved by the normal clients alone where the
+# minority's parameter depends on it.
+FIRST_STEPS = 4
+# Every third step goes this many times as far in logarithms of variances, by a factor of at most `MOST_GROWTH` a step.
+# Ours: EM is slow where variances are small.
+LONGER, MOST_GROWTH = 3.0, 3.0
+# Initial shares of a minority and of gross clients. Ours: EM moves them.
+MINORITY_SHARE, GROSS_SHARE = 0.2, 0.05
+# The scale about whose modes likelihoods of gross clients are expanded. Ours: the middle of the lower half of `SCALES`.
+GROSS_SCALE = 8.0
+# Prior standard deviation of the parameter of altered responses, in the client's own standard errors: hardly any. Ours.
+WEAK = 100.0
+
+
+def fit_reading(
+    clients: Clients, minority: str, law: Law, theta: Array, shift: Array | None = None, *, gross: bool = False
+) -> Reading:
+    """Fit a reading by EM.
+
+    Parameters
+    ----------
+    clients : Clients
+        The clients.
+    minority : str
+        As in `Reading`.
+    law : Law
+        Which parts the law of effects has, with variances to begin with.
+    theta, shift : ndarray (P,)
+        Where to begin.
+    gross : bool
+        Whether some clients may be gross.
+    """
+    shares = np.array([1.0, MINORITY_SHARE if minority else 0.0, GROSS_SHARE if gross else 0.0])
+    shares[0] -= shares[1:].sum()
+    now = Reading(
+        minority,
+        gross,
+        law,
+        theta,
+        np.zeros_like(theta) if shift is None else shift,
+        shares,
+        np.full(len(SCALES), 1.0 / len(SCALES)),
+        -np.inf,
+        np.zeros((len(clients.counted), 3)),
+        clients.n_clients,
+    )
+    steps, before, longer = _Steps(clients), None, False
+    for k in range(MOST_STEPS):
+        seen = steps.expectation(now)
+        if before is not None:
+            gain = seen.reading.log_likelihood - before.reading.log_likelihood
+            if gain < 0.0 and longer:
+                # The longer step went too far.
+                now, longer = steps.maximisation(before, longer=False), False
+                continue
+            if gain < SMALL_GAIN and k > FIRST_STEPS:
+                return max(seen, before, key=lambda one: one.reading.log_likelihood).reading
+        before, longer = seen, k % 3 == 2
+        now = steps.maximisation(seen, longer=longer)
+    return seen.reading
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """A reading with its likelihood and probabilities, the expansions behind it, and its parts by scale (M, S)."""
+
+    reading: Reading
+    normal: Expansion
+    minority: Expansion | None
+    tails: Array
+    far: Array | None
+
+
+def probabilities(clients: Clients, reading: Reading) -> Reading:
+    """Return the reading with the probabilities of other clients, at its parameters."""
+    return _Steps(clients).expectation(reading).reading
+
+
+class _Steps:
+    """Steps of EM. The modes of the clients' effects are kept, as the next ones are near."""
+
+    def __init__(self, clients: Clients) -> None:
+        self.clients = clients
+        self._effects: dict[str, Array] = {}
+
+    def _expanded(
+        self, name: str, likelihoods: ClientLikelihoods, centres: Array, factors: Array, small: float = SMALL_STEP
+    ) -> Expansion:
+        M, P, K = factors.shape
+        begin = self._effects.get(name, np.zeros((M, K)))
+        found = expanded(likelihoods, np.broadcast_to(centres, (M, P)), factors, begin, small)
+        self._effects[name] = found.effects
+        return found
+
+    def expectation(self, reading: Reading) -> _Seen:
+        """Return the reading with the likelihood and the probabilities at its parameters."""
+        clients, law = self.clients, reading.law
+        likelihoods, factors = clients.likelihoods, law.factors(clients.roots)
+        logs, minority, far = np.full((len(clients.counted), 3), -np.inf), None, None
+        normal = self._expanded("normal", likelihoods, reading.theta, factors)
+        tails = np.stack([normal.integrated(np.sqrt(k) * factors) for k in law.scales], axis=1)
+        logs[:, 0] = special.logsumexp(tails, axis=1) - np.log(len(law.scales))
+        if reading.minority:
+            minority = self._expanded("minority", likelihoods, self._minority_centres(reading), factors)
+            logs[:, 1] = minority.integrated(factors)
+        if reading.gross:
+            far = self._gross_densities(reading, factors)
+            logs[:, 2] = special.logsumexp(far, axis=1)
+        with np.errstate(divide="ignore"):
+            logs = np.where(clients.counted[:, None], logs + np.log(reading.shares), 0.0)
+        total = special.logsumexp(logs, axis=1)
+        posteriors = np.where(clients.counted[:, None], np.exp(logs - total[:, None]), 0.0)
+        now = replace(reading, log_likelihood=float(clients.sum(total)), posteriors=posteriors)
+        return _Seen(now, normal, minority, tails, far)
+
+    def _minority_centres(self, reading: Reading) -> Array:
+        """Return the minority's parameters (M, P) or (P,)."""
+        if reading.minority == "coherent":
+            return reading.theta + reading.shift
+        likelihoods = self.clients.likelihoods
+        data = altered(likelihoods.data, likelihoods.family, reading.theta, reading.minority)
+        # Its parameter is where its expected responses have their own estimate.
+        weak = WEAK * self.clients.roots
+        found = self._expanded("altered", replace(likelihoods, data=data), reading.theta, weak, SMALL_STEP / WEAK)
+        return np.asarray(reading.theta + np.einsum("mpk,mk->mp", weak, found.effects))
+
+    def _gross_densities(self, reading: Reading, factors: Array) -> Array:
+        """Return logarithms (M, S) of the likelihoods of gross clients times the shares of their scales."""
+        roots = self.clients.roots
+
+        def wide(k: float) -> Array:
+            return np.concatenate([np.sqrt(k) * factors, np.sqrt(k - 1.0) * roots], axis=2)
+
+        found = self._expanded("gross", self.clients.likelihoods, reading.theta, wide(GROSS_SCALE))
+        with np.errstate(divide="ignore"):
+            return np.stack([found.integrated(wide(k)) for k in SCALES], axis=1) + np.log(reading.gross_shares)
+
+    def maximisation(self, seen: _Seen, *, longer: bool) -> Reading:
+        """Return the reading with the parameters that its probabilities give."""
+        clients, reading, law = self.clients, seen.reading, seen.reading.law
+        factors, posteriors = law.factors(clients.roots), reading.posteriors
+        shares = _shares(clients.sum(posteriors) / clients.n_clients)
+        step = clients.step(posteriors[:, 0], *seen.normal.marginal(factors))
+        shift, gross_shares = reading.shift, reading.gross_shares
+        if seen.minority is not None and reading.minority == "coherent":
+            shift = shift - step + clients.step(posteriors[:, 1], *seen.minority.marginal(factors))
+        if seen.far is not None:
+            parts = special.softmax(seen.far, axis=1) * posteriors[:, 2:]
+            gross_shares = clients.sum(parts) / max(float(clients.sum(posteriors[:, 2])), np.finfo(float).tiny)
+        law = self._grown(seen, longer=longer)
+        theta = reading.theta + step
+        return replace(reading, theta=theta, shift=shift, shares=shares, gross_shares=gross_shares, law=law)
+
+    def _grown(self, seen: _Seen, *, longer: bool) -> Law:
+        """Return the law with the variances that the expected squares of the normal clients' effects give."""
+        law, weights = seen.reading.law, seen.reading.posteriors[:, 0]
+        if not law.n_variances:
+            return law
+        factors = law.factors(self.clients.roots)
+        tails = special.softmax(seen.tails, axis=1)
+        squares = np.zeros((len(weights), factors.shape[2]))
+        for j, k in enumerate(law.scales):
+            squares += tails[:, [j]] * seen.normal.effect_squares(np.sqrt(k) * factors)
+        A = len(law.variances)
+        growth = self.clients.sum(weights[:, None] * squares[:, :A]) / self.clients.sum(weights)
+        power = LONGER if longer else 1.0
+        variances = law.variances * np.clip(growth, 1.0 / MOST_GROWTH, MOST_GROWTH) ** power
+        inflation = law.inflation
+        if law.inflated:
+            there = weights[:, None] * self.clients.roots.any(axis=1)
+            larger = float(self.clients.sum((there * squares[:, A:]).sum(axis=1)) / self.clients.sum(there.sum(axis=1)))
+            inflation = 1.0 + (inflation - 1.0) * min(max(larger, 1.0 / MOST_GROWTH), MOST_GROWTH) ** power
+        return replace(law, variances=variances, inflation=inflation)
+
+
+def _shares(means: Array) -> Array:
+    """Return the mean probabilities with those of `PRIOR` normal clients, the normal ones' at least one half."""
+    shares = (means + PRIOR * np.array([1.0, 0.0, 0.0])) / (1.0 + PRIOR)
+    if shares[0] < 0.5:
+        shares[1:] *= 0.5 / shares[1:].sum()
+        shares[0] = 0.5
+    return np.asarray(shares)

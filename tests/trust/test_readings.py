@@ -1,0 +1,108 @@
+"""Readings of clients by the likelihood of their rows, against quadrature, dense algebra and known truth."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import special
+
+import adfl_stats as ad
+from adfl_stats.engine.problem import Problem
+from adfl_stats.losses.families import Family
+from adfl_stats.losses.glm import GLM
+from adfl_stats.trust.comparison import Proposal, best_reading
+from adfl_stats.trust.laplace import ClientLikelihoods, expanded
+from adfl_stats.trust.readings import altered
+
+
+def random_effects(family, M, n, sd, constant, seed, flipped=0):
+    """Clients with a normal random intercept, the first ones with flipped labels; X, y and the client of each row."""
+    rng = np.random.default_rng(seed)
+    client = np.repeat(np.arange(M), n)
+    X = np.column_stack([np.ones(M * n), rng.standard_normal((M * n, 2))])
+    eta = X @ np.array([constant, 1.0, -0.5]) + sd * rng.standard_normal(M)[client]
+    y = rng.random(M * n) < special.expit(eta) if family == "binomial" else rng.poisson(np.exp(eta))
+    return X, np.where(client < flipped, 1.0 - y, y).astype(float), client
+
+
+def log_likelihoods(family, X, y, thetas):
+    """Return the log-likelihoods at some parameters (P, R), up to a term that is free of them."""
+    eta = X @ thetas
+    return y @ eta - (np.logaddexp(0.0, eta) if family == "binomial" else np.exp(eta)).sum(axis=0)
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson"])
+def test_integrated_likelihoods_are_those_of_quadrature(family):
+    """Laplace's method errs by the order of 1 / n_m; the trapezoidal rule with steps below a standard deviation not."""
+    M, n = 4, 60
+    X, y, client = random_effects(family, M, n, 0.6, -0.3, 3)
+    data, theta = ad.ClientData.from_arrays(X, y, client), np.array([-0.2, 0.9, -0.6])
+    F = np.array([[0.8, 0.1], [0.0, 0.4], [0.0, 0.2]])
+    likelihoods, factors = ClientLikelihoods(data, Family(family), np.ones(M)), np.broadcast_to(F, (M, 3, 2))
+    found = expanded(likelihoods, np.tile(theta, (M, 1)), factors, np.zeros((M, 2))).integrated(factors)
+    line = np.arange(-6.0, 6.0, 0.06)
+    f = np.stack(np.meshgrid(line, line)).reshape(2, -1)
+    prior = -0.5 * np.square(f).sum(axis=0) - np.log(2.0 * np.pi) + 2.0 * np.log(0.06)
+    for m in range(M):
+        own = X[client == m], y[client == m]
+        exact = special.logsumexp(log_likelihoods(family, *own, theta[:, None] + F @ f) + prior)
+        free = likelihoods.at(np.tile(theta, (M, 1)))[0][m] - log_likelihoods(family, *own, theta[:, None])[0]
+        assert found[m] == pytest.approx(exact + free, abs=0.02)
+
+
+def test_modes_and_moments_are_those_of_a_normal_model():
+    """Where the log-likelihood is quadratic the expansion is exact: generalised least squares with V = I + X T X'."""
+    rng = np.random.default_rng(4)
+    X, client = rng.standard_normal((60, 2)), np.repeat(np.arange(3), 20)
+    y = rng.standard_normal(60)
+    data, T = ad.ClientData.from_arrays(X, y, client), np.diag([0.5, 0.2])
+    factors, theta = np.broadcast_to(np.sqrt(T), (3, 2, 2)), np.array([0.3, -0.2])
+    found = expanded(ClientLikelihoods(data, Family("gaussian"), np.ones(3)), np.tile(theta, (3, 1)), factors,
+                     np.zeros((3, 2)))  # fmt: skip
+    slopes, information = found.marginal(factors)
+    for m in range(3):
+        rows = client == m
+        V = np.eye(20) + X[rows] @ T @ X[rows].T
+        residual = y[rows] - X[rows] @ theta
+        assert_allclose(slopes[m], X[rows].T @ np.linalg.solve(V, residual), rtol=1e-8)
+        assert_allclose(information[m], X[rows].T @ np.linalg.solve(V, X[rows]), rtol=1e-8)
+        value = -0.5 * residual @ np.linalg.solve(V, residual) - 0.5 * np.linalg.slogdet(V)[1]
+        assert found.integrated(factors)[m] == pytest.approx(value)
+
+
+def test_expected_responses_of_corruptions():
+    X, y, client = random_effects("binomial", 3, 8, 0.0, 0.2, 5)
+    data, family = ad.ClientData.from_arrays(X, y, client), Family("binomial")
+    theta = np.array([0.1, 0.7, -0.4])
+    mean = special.expit(X @ theta)
+    assert_allclose(altered(data, family, theta, "flipped").y, 1.0 - mean)
+    own = [mean[client == m].mean() for m in range(3)]
+    assert_allclose(altered(data, family, theta, "shuffled").y, np.repeat(own, 8))
+
+
+def test_a_law_of_effects_and_a_minority_are_found_at_once():
+    """200 clients of 40 labels, effects of sd 1, a fifth flipped: theta, T and the flipped ones come out."""
+    X, y, client = random_effects("binomial", 200, 40, 1.0, -1.0, 6, flipped=40)
+    data = ad.ClientData.from_arrays(X, y, client)
+    problem = Problem(GLM(data, Family("binomial")), ad.networks.complete(200))
+    begin = np.array([-0.5, 0.4, -0.2])
+    reading = best_reading(problem, begin, {"flipped": Proposal(begin)}, constants=np.array([0]))
+    assert reading.minority == "flipped"
+    # Conditional on effects of zero; the standard errors are about .09, .04 and .03.
+    assert_allclose(reading.theta, [-1.0, 1.0, -0.5], atol=0.25)
+    spread = reading.law.columns * reading.law.variances @ reading.law.columns.T
+    assert np.sqrt(spread[0, 0]) == pytest.approx(1.0, abs=0.2)
+    abnormal = reading.posteriors[:, 1] > 0.5
+    assert abnormal[:40].mean() > 0.9
+    assert abnormal[40:].mean() < 0.05
+
+
+@pytest.mark.filterwarnings("ignore::adfl_stats.ConditionWarning")
+@pytest.mark.parametrize(
+    ("family", "M", "n", "sd", "constant"),
+    [("binomial", 100, 10, 2.0, -1.0), ("binomial", 200, 4, 2.5, -3.0), ("poisson", 200, 6, 1.0, 0.0)],
+)
+def test_random_intercepts_are_no_minority(family, M, n, sd, constant):
+    """Ordinary random effects of small clients, whose scores are far from linear in them."""
+    X, y, client = random_effects(family, M, n, sd, constant, 1)
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.directed_circle(M, 5), family)
+    assert (model.fit().client_weights > 0.5).all()
