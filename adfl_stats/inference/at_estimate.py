@@ -159,6 +159,11 @@ class _Source:
         return model.at(self.problem.unpenalised, where, point.clients)
 
     @once
+    def expanded_model(self) -> ClientModel:
+        """The model of clients by which each of them is judged."""
+        return self.client_model.expanded(self.problem.unpenalised)
+
+    @once
     def first_look(self) -> ClientRecord | None:
         """The clients as sharing one parameter; None where that is doubtful, or the model of clients is there."""
         where, _, summaries = self.judged
@@ -168,14 +173,15 @@ class _Source:
         model = common_model(self.problem.unpenalised, where, self.outcome.steps.weights, summaries)
         if model is None:
             return None
-        record = self.recorded(model)
+        record = self.recorded(model, model)
         return record if alike(model, record) else None
 
-    def recorded(self, model: ClientModel) -> ClientRecord:
-        """Return what a model of clients says of them."""
+    def recorded(self, model: ClientModel, judging: ClientModel) -> ClientRecord:
+        """Return what a model of clients says of them, with statistics of the model that judges each."""
         glm = self.problem.glm
         return record_clients(
             model,
+            judging,
             self.outcome.steps.total_weights,
             glm.totals,
             self.judged[1].clients.information,
@@ -277,12 +283,12 @@ class AtEstimate:
     def clients(self) -> ClientRecord:
         """The model of clients: score statistics, spread."""
         source = self._from
-        return source.recorded(source.client_model)
+        return source.recorded(source.client_model, source.expanded_model)
 
     @_Part
     def effects(self) -> ClientEffects:
         """Deviations of the clients."""
-        return client_effects(self._from.client_model)
+        return client_effects(self._from.expanded_model)
 
     @_Part
     def clustered(self) -> Clustered:

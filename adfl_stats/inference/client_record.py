@@ -148,7 +148,14 @@ class ClientEffects:
 
 
 def record_clients(
-    model: ClientModel, total_weights: Array, rows: Array, information: Array, *, known: bool, smooth: bool
+    model: ClientModel,
+    judging: ClientModel,
+    total_weights: Array,
+    rows: Array,
+    information: Array,
+    *,
+    known: bool,
+    smooth: bool,
 ) -> ClientRecord:
     """Sum up a model of clients at the estimate.
 
@@ -156,6 +163,8 @@ def record_clients(
     ----------
     model : ClientModel
         With summaries at the estimate.
+    judging : ClientModel
+        The same, expanded about the clients' own effects where the link is not linear.
     total_weights : ndarray (M,)
         The clients' total weights v_m.
     rows : ndarray (M,)
@@ -173,7 +182,7 @@ def record_clients(
     # A client without information has p-value one, unless its numbers overflow.
     silent = ~informative & (model.probabilities[:, 0] > 0.5)
     alone = total_weights / (everybody * rows) if smooth else np.zeros(M)
-    statistics, ranks = _statistics(model, alone, rows, information)
+    statistics, ranks = _statistics(judging, alone, rows, information)
     inflation, df = _empirical_null(
         statistics, ranks, null.df, (model.probabilities[:, 0] > 0.5) & informative, members
     )

@@ -17,6 +17,7 @@ from adfl_stats._types import Array, Mask
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.client_sums import ClientMoments
 from adfl_stats.trust.candidates import Candidate
+from adfl_stats.trust.laplace import ClientLikelihoods, expanded
 from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores, standardising
 from adfl_stats.trust.null import Null
 from adfl_stats.trust.scoring import client_scores
@@ -147,6 +148,27 @@ class ClientModel:
             summaries = self.summaries.renewed(totals[:, None] * sums.gradient, information)
         scores, _, _ = client_scores(summaries, self.null, self.units, information)
         return replace(self, theta=theta, summaries=summaries, scores=scores)
+
+    def expanded(self, problem: Problem) -> ClientModel:
+        """Return the model with log-likelihoods expanded about the clients' own effects, where these differ.
+
+        Where the link is not linear, scores at the common estimate are skewed; those of the expansion, and the effects
+        that they give, are nearly linear in the clients' parameters. Some passes over the data. See `laplace`.
+        """
+        glm = problem.glm
+        if not self.differ or glm.family.linear:
+            return self
+        values, vectors = np.linalg.eigh(self.spread)
+        M, P = self.summaries.scores.shape
+        factors = np.broadcast_to(vectors * np.sqrt(np.maximum(values, 0.0)), (M, P, P))
+        noise = self.inflation * self.null.dispersions
+        likelihoods = ClientLikelihoods(glm.data, glm.family, noise)
+        found = expanded(likelihoods, np.tile(self.theta, (M, 1)), factors, np.zeros((M, P)))
+        summaries = self.summaries.renewed(-noise[:, None] * found.slopes, noise[:, None, None] * found.information)
+        lost = summaries.lost | self.summaries.lost
+        summaries = replace(summaries, lost=lost, ranks=np.where(lost, 0, summaries.ranks))
+        scores, _, _ = client_scores(summaries, self.null, self.units)
+        return replace(self, summaries=summaries, scores=scores)
 
 
 def _cochran(scores: ClientScores) -> list[float]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy import special
+from scipy import optimize, special
 
 import adfl_stats as ad
 from adfl_stats.engine.problem import Problem
@@ -106,3 +106,22 @@ def test_random_intercepts_are_no_minority(family, M, n, sd, constant):
     X, y, client = random_effects(family, M, n, sd, constant, 1)
     model = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.directed_circle(M, 5), family)
     assert (model.fit().client_weights > 0.5).all()
+
+
+def test_shrunken_effects_are_the_modes_of_penalised_likelihoods():
+    """Each client's effect maximises its own log-likelihood less u'T^-1 u / 2, as in a mixed model."""
+    X, y, client = random_effects("poisson", 40, 15, 0.7, 0.3, 8)
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.directed_circle(40, 5), "poisson")
+    res = model.fit(heterogeneity="intercept")
+    record, theta = res.record.clients, res.params.to_numpy()
+    assert (res.client_weights > 0.5).all()
+    effects = res.client_effects()["effect"].xs(res.params.index[0], level=1).to_numpy()
+    for m in range(40):
+        own = X[client == m], y[client == m]
+
+        def loss(u, own=own):
+            there = theta + np.array([u, 0.0, 0.0])
+            noise = record.dispersion * record.inflation
+            return -log_likelihoods("poisson", *own, there[:, None])[0] / noise + 0.5 * u**2 / record.spread[0, 0]
+
+        assert effects[m] == pytest.approx(optimize.minimize_scalar(loss).x, abs=2e-3)
