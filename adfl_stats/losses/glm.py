@@ -350,7 +350,14 @@ class GLM:
     @once
     def constant_column(self) -> tuple[int, float] | None:
         """The first column of X that has one value in all rows, and that value; None where there is none."""
-        first, same = self._keep("constant columns", lambda: constant_columns(self.data))
+        return self._constant_of(*self._keep("constant columns", lambda: constant_columns(self.data, self.counted)))
+
+    def constant_column_of(self, clients: Mask) -> tuple[int, float] | None:
+        """Return the same for the rows of some clients (M,) alone, and of those chosen elsewhere."""
+        return self._constant_of(*constant_columns(self.data, self.counted & clients))
+
+    def _constant_of(self, first: Array, same: Mask) -> tuple[int, float] | None:
+        """Return the first constant column of all places, from what `constant_columns` has of ours."""
         firsts = self._gather(first)
         constant = self._gather(same).all(axis=0) & (firsts == firsts[0]).all(axis=0)
         if not constant.any():

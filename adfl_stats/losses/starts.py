@@ -50,15 +50,18 @@ def typical_mean(data: ClientData, gather: Gather = ours_only) -> float:
     return middle if middle > 0.0 else max(float(means.mean()), np.finfo(float).tiny)
 
 
-def constant_columns(data: ClientData) -> tuple[Array, Mask]:
-    """Return the first row (1, p), and which columns have its value, not zero, in all rows; (0, p) without rows."""
-    counted = np.flatnonzero(data.counted)
-    first = data.X[data.offsets[counted[:1]]]
+def constant_columns(data: ClientData, clients: Mask) -> tuple[Array, Mask]:
+    """Return the first row (1, p) of some clients, and which columns have its value, not zero, in all of their rows.
+
+    Both are (0, p) where they have no rows.
+    """
+    some = np.flatnonzero(clients)
+    first = data.X[data.offsets[some[:1]]]
     same = first != 0
-    for rows in row_blocks(data) if len(counted) else ():
+    for rows in row_blocks(data) if len(some) else ():
         unlike = data.X[rows] != first
-        if data.set_aside is not None:
-            unlike &= data.counted[row_clients(data, rows), None]
+        if len(some) < len(clients):
+            unlike &= clients[row_clients(data, rows), None]
         same &= ~unlike.any(axis=0)
         if not same.any():
             break

@@ -250,7 +250,7 @@ def model_at(
     normal = counted
     for hasty in (True, False):
         null, scores, units, informative = scores_with_weight(problem, summaries, counted, normal)
-        centres, constants = robust_centres(scores), constants_of(problem)
+        centres, constants = robust_centres(scores), constants_of(problem, counted)
         candidates = choose(scores, centres, heterogeneity, Chance(), hasty=hasty, only=only, constants=constants)
         posterior = posterior_of(summaries.lost | ~problem.objective.counted, informative, candidates)
         posterior[~counted] = 0.0
@@ -271,7 +271,12 @@ def differing_coefficients(problem: Problem, heterogeneity: str) -> Ints | None:
     return constants
 
 
-def constants_of(problem: Problem) -> Ints | None:
-    """Return the coefficients of the constant column, one for each linear predictor; None where there is none."""
+def constants_of(problem: Problem, counted: Mask | None = None) -> Ints | None:
+    """Return the coefficients of the constant column, one for each linear predictor; None where there is none.
+
+    A column that clients without weight alone make vary is constant for those that are `counted` (M,).
+    """
     constant = problem.glm.constant_column
+    if constant is None and counted is not None and problem.members.count(~counted):
+        constant = problem.glm.constant_column_of(counted)
     return None if constant is None else np.arange(problem.glm.family.outputs) * problem.glm.p + constant[0]

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from rows_by_hand import NETWORKS, OMEGA, SIZES, M, Rows
@@ -65,6 +65,8 @@ def test_relabelling_clients_permutes_the_results(seed, order, method, family):
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**20), muted=st.sets(st.integers(0, M - 1), min_size=1, max_size=M - 1))
+# The constant column varies for clients without weight alone, and the others differ in one coefficient.
+@example(seed=0, muted={1, 4, 5, 6})
 def test_the_data_of_clients_without_weight_are_irrelevant(seed, muted):
     rows, rng = Rows(), np.random.default_rng(seed)
     omega = np.where(np.isin(np.arange(M), list(muted)), 0.0, OMEGA)
