@@ -17,6 +17,10 @@ from adfl_stats._types import Array
 __all__ = ["Axes"]
 
 
+# Share of the largest value that a quadratic form may have which is rounding. Ours: a few units in the last place.
+ROUNDING = 16.0 * float(np.finfo(np.float64).eps)
+
+
 @dataclass(frozen=True, eq=False)
 class Axes:
     """Coordinates in which the information H is the identity, and coefficients in units of their standard errors.
@@ -60,8 +64,14 @@ class Axes:
         return self.contrasts.T @ self.working @ self.contrasts
 
     def turned(self, matrices: Array) -> Array:
-        """Return R'AR for curvatures (..., P, P) of the coefficients."""
-        return self.root.T @ matrices @ self.root
+        """Return R'AR for nonnegative definite curvatures (..., P, P) of the coefficients.
+
+        Where a client knows nothing along an axis, what rounding leaves there is taken for the zero that it is.
+        """
+        turned = self.root.T @ matrices @ self.root
+        largest = np.square(np.sqrt(np.diagonal(matrices, axis1=-2, axis2=-1)) @ np.abs(self.root))
+        known = np.diagonal(turned, axis1=-2, axis2=-1) > ROUNDING * largest
+        return np.asarray(np.where(known[..., :, None] & known[..., None, :], turned, 0.0))
 
     def variance(self, matrix: Array) -> Array:
         """Return the covariance (..., P, P) of the coefficients from that of `contrasts`, over `unit`."""

@@ -58,6 +58,8 @@ class Rates:
         The step of that phase: larger than `step` where the fit cut its step afterwards.
     fitted_note : str
         The rounds of that phase and the exact factor at its step, or why there is none.
+    fitted_last : int
+        The last of these rounds.
     bound : float
         The paper's: 1 - step (1 - varrho) lambda_min / 8 (Proposition 1), or with omega-bar^G in the place
         of 1 - varrho for weighted steps (Theorem 2). Down-weighted clients count as the set A. The paper has it for
@@ -102,6 +104,7 @@ class Rates:
     fitted: float
     fitted_step: float
     fitted_note: str
+    fitted_last: int
     bound: float
     place: str
     bound_note: str
@@ -223,6 +226,7 @@ def rates_of(problem: Problem, fit: FitRecord) -> Rates:
         fitted=seen.value,
         fitted_step=seen.step,
         fitted_note=seen.note + _beside(iteration, seen.step),
+        fitted_last=seen.last,
         bound=bound,
         place="Proposition 1" if (fit.weights == 1.0).all() and not c.balanced else "Theorem 2",
         bound_note=_bound_note(c, bound, exact.value),

@@ -29,11 +29,14 @@ class Observed:
         The step of the phase it belongs to; NaN where there is none.
     note : str
         The rounds it was seen in, or why there is none.
+    last : int
+        The last of these rounds; 0 where there is none.
     """
 
     value: float
     step: float
     note: str
+    last: int = 0
 
 
 def observed_factor(fit: FitRecord) -> Observed:
@@ -63,8 +66,9 @@ def _slope(phase: pd.DataFrame) -> Observed:
     """Take the median slope over pairs (Theil and Sen) in the latter half: early moves carry faster modes."""
     late = phase.iloc[min(len(phase) // 2, max(len(phase) - 3, 0)) :]
     slope = stats.theilslopes(np.log(late["moved"].to_numpy()), late["round"].to_numpy())[0]
-    first, last = late["round"].iloc[0], late["round"].iloc[-1]
-    return Observed(float(np.exp(slope)), float(late["step"].iloc[0]), f"from the trace of rounds {first} to {last}")
+    first, last = int(late["round"].iloc[0]), int(late["round"].iloc[-1])
+    note = f"from the trace of rounds {first} to {last}"
+    return Observed(float(np.exp(slope)), float(late["step"].iloc[0]), note, last)
 
 
 def _span(phase: pd.DataFrame) -> int:

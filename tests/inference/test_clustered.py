@@ -331,3 +331,24 @@ def test_cr1_is_statsmodels_with_few_clients():
     t = wanted.t_test(np.eye(7), use_t=True)
     assert_allclose(res.conf_int(0.1, "CR1"), t.conf_int(0.1), rtol=1e-5, atol=1e-8)
     assert_allclose(res.get_robustcov_results("CR1").pvalues, t.pvalue, rtol=1e-4, atol=1e-12)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e3])
+def test_clients_without_full_rank_by_rows(shift):
+    """Covariates that are constant in a client, or vary between clients only: CR2 is that of the dense rows."""
+    rng = np.random.default_rng(3)
+    client = np.repeat(np.arange(12), 10)
+    x = np.where(client < 4, 1.0, rng.normal(size=120))
+    X = np.column_stack([np.ones(120), x + shift, rng.normal(size=12)[client], client % 3 == 0])
+    y = x + rng.normal(size=120)
+    model = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.complete(12))
+    res = model.fit(ad.DFL(), heterogeneity="none")
+    Q, R = np.linalg.qr(X)
+    residual, meat = y - Q @ (Q.T @ y), np.zeros((4, 4))
+    for k in range(12):
+        rows = Q[client == k]
+        values, vectors = np.linalg.eigh(np.eye(10) - rows @ rows.T)
+        score = rows.T @ (vectors / np.sqrt(values)) @ vectors.T @ residual[client == k]
+        meat += np.outer(score, score)
+    wanted = np.linalg.solve(R, np.linalg.solve(R, meat).T)
+    assert_allclose(res.cov_params("CR2"), wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).min())

@@ -305,6 +305,10 @@ def test_plot_has_three_lines_beside_the_distances():
     assert_allclose(fitted[-1] / fitted[-2], rates.fitted)
     assert_allclose(observed, rates.distances["distance"])
     assert_allclose(exact[-1], observed[-1])
+    # No farther than the trace that it was fitted to, where it meets the distances.
+    reach = ax.lines[2].get_xdata()
+    assert reach[-1] == min(rates.fitted_last, rates.distances["round"].max())
+    assert_allclose(fitted[-1], observed[len(reach) - 1])
     assert (bound >= observed * (1 - 1e-12)).all()
     assert ax.get_yscale() == "log"
     again = ad.plots.rates(rates, ax=ax)

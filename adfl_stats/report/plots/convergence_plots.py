@@ -130,9 +130,9 @@ def lambda_path(res: Results, ax: Axes | None = None) -> Axes:
 def rates(rates: Rates, ax: Axes | None = None) -> Axes:
     """Draw the clients' distance from their limit by round, beside the exact and fitted factors and the paper's bound.
 
-    The lines of the factors end where the distances end; they agree with them once faster modes have decayed. The
-    factor fitted to the fit's own trace is drawn where it was seen at the same step. The bound starts where the
-    distances start, and its constant is open.
+    The line of the exact factor ends where the distances end; it agrees with them once faster modes have decayed. The
+    factor fitted to the fit's own trace, where it was seen at the same step, is drawn up to the end of that trace. The
+    bound starts where the distances start, and its constant is open.
 
     Parameters
     ----------
@@ -161,13 +161,15 @@ def rates(rates: Rates, ax: Axes | None = None) -> Axes:
     # Where rounding has not yet taken over.
     seen = np.flatnonzero(distance > 1e-12 * distance[0])
     last = int(seen[-1]) if seen.size else 0
-    factors = [("exact", rates.exact, "black", "--")]
+    factors = [("exact", rates.exact, "black", "--", last)]
     if rates.fitted_step == rates.step:
-        factors.append(("fitted", rates.fitted, "#2e8b57", "-."))
-    for name, factor, colour, style in factors:
+        traced = int(np.searchsorted(at, rates.fitted_last, side="right")) - 1
+        factors.append(("fitted", rates.fitted, "#2e8b57", "-.", max(min(traced, last), 0)))
+    for name, factor, colour, style, end in factors:
         if np.isfinite(factor):
-            back = distance[last] * factor ** (at - at[last])
-            ax.plot(at, back, color=colour, lw=1.0, ls=style, label=f"{name} factor {factor:.5g}")
+            rounds = at if name == "exact" else at[: end + 1]
+            back = distance[end] * factor ** (rounds - at[end])
+            ax.plot(rounds, back, color=colour, lw=1.0, ls=style, label=f"{name} factor {factor:.5g}")
     # Where Condition 5 fails, the paper has no bound.
     if np.isfinite(rates.bound):
         bound = distance[0] * rates.bound**at

@@ -62,7 +62,8 @@ def sensitivity(found: Sensitivity, coefficient: str | None = None, ax: Axes | N
     ax.hlines(place, table["coef"] - reach, table["coef"] + reach, color=colours, lw=1.0)
     ax.scatter(table["coef"], place, s=16, c=colours, zorder=3)
     name_rows(ax, [f"{what} {value}".strip() for what, value in table.index], "choices", longest=30)
-    ax.set(xlabel=name, title="grey: this fit; red: moved by more than one standard error")
+    ax.set_xlabel(name)
+    ax.set_title("grey: this fit\nred: moved by more than one standard error", fontsize="medium")
     return without_frame(ax)
 
 
