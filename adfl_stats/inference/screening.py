@@ -23,6 +23,7 @@ from adfl_stats._text import framed
 from adfl_stats._types import Array
 from adfl_stats.inference.client_record import ClientRecord
 from adfl_stats.inference.record import FitRecord
+from adfl_stats.losses.design_checks import too_few_to_judge
 from adfl_stats.trust.weights import trusted_by
 
 if TYPE_CHECKING:
@@ -195,18 +196,10 @@ def screen(res: Results, q: float = FDR, *, method: str = "score") -> Screening:
 
 
 def _check_rows(fit: FitRecord) -> None:
-    """Refuse multinomial clients with fewer rows than coefficients.
-
-    Scores of classes of which a client has a few rows are far from normal: in `benchmarks/images.py --rows 40` half of
-    the flags are false where a tenth was asked for, and all of them where nobody is abnormal.
-    """
-    typical = float(np.median(fit.clients.members.gather(fit.sizes)))
-    if fit.family.name == "multinomial" and typical < len(fit.names):
-        raise ValueError(
-            f"res has {len(fit.names)} coefficients, (classes - 1) times columns, and half of its clients have at most "
-            f"{typical:.0f} rows: score tests of clients with fewer rows than coefficients are not valid in a "
-            "multinomial model. Take fewer columns or classes, or larger clients; res.client_weights stays as it is"
-        )
+    """Refuse clients that cannot be judged by their scores."""
+    reason = too_few_to_judge(fit.family, fit.clients.members.gather(fit.sizes), len(fit.names))
+    if reason:
+        raise ValueError(f"res has {reason}. Take fewer columns or classes, or larger clients, or ad.DFL()")
 
 
 def adjusted_p_values(clients: ClientRecord) -> Array:

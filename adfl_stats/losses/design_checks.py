@@ -23,7 +23,15 @@ from adfl_stats.errors import ConditionWarning
 from adfl_stats.losses.client_sums import linear_predictor
 from adfl_stats.losses.families import Family
 
-__all__ = ["Extremes", "Survey", "separated_clients", "survey", "warn_of_clients", "warn_of_copies"]
+__all__ = [
+    "Extremes",
+    "Survey",
+    "separated_clients",
+    "survey",
+    "too_few_to_judge",
+    "warn_of_clients",
+    "warn_of_copies",
+]
 
 
 # The most multiply-adds, and entries of X of a client, in the search for separated clients. Ours: of the order of
@@ -33,6 +41,22 @@ SEARCH_ENTRIES = 1_000_000
 # Numbers whose squares overflow, and numbers that overflow relative to the others'. Ours: half and a fifth of the
 # exponents of float64.
 VAST, FAR_LARGER = 1e150, 1e60
+
+
+def too_few_to_judge(family: Family, sizes: Array, coefficients: int) -> str:
+    """Return why clients of these sizes cannot be judged by their scores, or nothing where they can.
+
+    In a multinomial model with fewer rows than coefficients a client has a few rows of a class, and scores are far from
+    normal: with 50 clients of 40 rows and 54 coefficients, drawn from the fitted model, 12 would be flagged, and with
+    real images 11 (`benchmarks/images.py --rows 40`).
+    """
+    typical = float(np.median(sizes))
+    if family.name != "multinomial" or typical >= coefficients:
+        return ""
+    return (
+        f"{coefficients} coefficients, (classes - 1) times columns, and half of the clients have at most {typical:.0f} "
+        "rows: score tests of clients with fewer rows than coefficients are not valid in a multinomial model"
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from adfl_stats.engine.plan import Plan, Run
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.round import Scheme
 from adfl_stats.errors import ConvergenceWarning, SelectionWarning
+from adfl_stats.losses.design_checks import too_few_to_judge
 from adfl_stats.losses.point_sums import majority_misfits, plain_scores
 from adfl_stats.methods._base import Combining, Method, Outcome, initial_estimates
 from adfl_stats.methods.bridge import Bridge
@@ -370,6 +371,12 @@ def _warn_of_selection(problem: Problem, clients: ClientModel, weights: Array, h
         said["selection"] = (
             f"{share:.0%} of the rows were set aside, with {count} that do not fit the majority (weight below 0.5). "
             "The estimate is that of the others; see res.clients() and res.heterogeneity()"
+        )
+    few = too_few_to_judge(problem.glm.family, members.gather(problem.glm.data.sizes), problem.P)
+    if few and members.count(aside):
+        said["few rows"] = (
+            f"the model has {few}, nor are weights: {count} were set aside, and normal ones may be among them. Take "
+            "fewer columns or classes, larger clients, or ad.DFL(), which judges nobody"
         )
     if clients.lead < UNDECIDED:
         said["undecided"] = (

@@ -14,6 +14,7 @@ from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.communication import before_inference
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.screening import FDR, adjusted_p_values
+from adfl_stats.losses.design_checks import too_few_to_judge
 from adfl_stats.network.measures import LEAST_INFLUENCE
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.report.descents import descent_notes
@@ -232,7 +233,16 @@ def summary_notes(res: Results) -> list[str]:
         )
     notes += [
         f"{_capital(fit.details[name])}."
-        for name in ("majority", "selection", "undecided", "coefficients", "identified", "protected", "spread")
+        for name in (
+            "majority",
+            "selection",
+            "few rows",
+            "undecided",
+            "coefficients",
+            "identified",
+            "protected",
+            "spread",
+        )
         if name in fit.details
     ]
     if "disputed" in fit.details:
@@ -263,8 +273,9 @@ def _row_notes(res: Results) -> list[str]:
 def _flag_notes(res: Results) -> list[str]:
     """Say where the flags of `res.clients()` and `screen` differ from the weights, and why they may."""
     fit = res.record
-    # A method without weights has no two columns to compare.
-    if not (fit.details.get("equalise") or "lam" in fit.details):
+    # A method without weights has no two columns to compare; flags that are not valid are not spoken of.
+    weighted = fit.details.get("equalise") or "lam" in fit.details
+    if not weighted or too_few_to_judge(fit.family, fit.clients.members.gather(fit.sizes), len(fit.names)):
         return []
     flagged = adjusted_p_values(fit.clients) <= FDR
     kept, quiet = fit.labels[flagged & fit.trusted], fit.labels[~flagged & ~fit.trusted]

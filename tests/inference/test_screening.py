@@ -377,3 +377,30 @@ def test_multinomial_clients_with_few_rows_are_not_screened():
                 ad.screen(res)
         else:
             assert len(ad.screen(res).to_frame()) == 12
+
+
+@pytest.mark.parametrize("n", [8, 30])
+def test_a_fit_of_multinomial_clients_with_few_rows_says_that_weights_are_not_valid(n):
+    """Nine coefficients; four clients have the classes turned round. With eight rows a normal one goes with them."""
+    rng, M = np.random.default_rng(3), 20
+    X = np.column_stack([np.ones(M * n), rng.normal(size=(M * n, 2))])
+    eta = np.column_stack([np.zeros(M * n), 2 * X[:, 1], -2 * X[:, 1], 2 * X[:, 2]])
+    y, client = (eta + rng.gumbel(size=eta.shape)).argmax(axis=1), np.repeat(np.arange(M), n)
+    y[client < 4] = 3 - y[client < 4]
+    data = ad.ClientData.from_arrays(X, y, client)
+    model = ad.DecentralizedGLM(data, ad.networks.complete(M), "multinomial", penalty=ad.Ridge(1e-3))
+    with pytest.warns(ad.SelectionWarning) as caught:
+        res = model.fit()
+    aside = np.flatnonzero(res.client_weights < 0.5)
+    said = [str(one.message) for one in caught if "nor are weights" in str(one.message)]
+    if n == 8:
+        assert set(range(4)) < set(aside)
+        assert len(said) == 1
+        assert "9 coefficients" in said[0]
+        assert "at most 8 rows" in said[0]
+        text = " ".join(str(res.summary()).split())
+        assert "nor are weights" in text
+        assert "Flags (res.clients()" not in text
+    else:
+        assert list(aside) == [0, 1, 2, 3]
+        assert not said
