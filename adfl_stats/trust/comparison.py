@@ -29,6 +29,11 @@ STRONG = 6.0
 # Variances of effects below this, in squared standard errors of a typical client, are left out. Ours: they add less
 # than a quarter to a client's variance, and cost as much as others.
 SMALL_VARIANCE = 0.25
+# With more coefficients that differ, these have one variance, and no further laws are tried. Ours: bounds the time, and
+# so many variances would have to be supported by as many clients.
+MOST_VARIANCES = 10
+# A reading is fitted to its end if it may come so near to the best one. Ours: the next law may do better by as much.
+MARGIN = 10.0
 # With more rows readings are fitted to some of each client's. Ours: bounds the time; clients of so many rows differ by
 # more than their standard errors.
 MOST_ROWS = 200_000
@@ -105,26 +110,33 @@ class _Comparison:
         self._readings: list[Reading] = []
 
     def _law(self, kind: str) -> Law:
-        """Return a law to begin with: "none", "diagonal", or the latter "inflated" or "heavy"."""
+        """Return a law to begin with: "none", "some", or the latter "inflated" or "heavy"."""
         active = self._active[:0] if kind == "none" else self._active
-        return law_of(self._columns, active, inflated=kind == "inflated", heavy=kind == "heavy")
+        common = len(active) > MOST_VARIANCES
+        return law_of(self._columns, active, common=common, inflated=kind == "inflated", heavy=kind == "heavy")
 
     def _fit(self, minority: str, law: str, *, gross: bool = False) -> None:
         """Fit a reading, and again without variances that are small."""
         begin = self._gross if gross and self._gross and not minority else self._proposals[minority]
         found = self._fitted(minority, self._law(law), begin.theta, begin.shift, gross=gross)
         large = found.law.variances > SMALL_VARIANCE
-        if not large.all():
+        if not large.all() and not found.law.common:
             fewer = replace(found.law, variances=found.law.variances[large], columns=found.law.columns[:, large])
             self._fitted(minority, fewer, found.theta, found.shift, gross=gross)
 
     def _fitted(self, minority: str, law: Law, theta: Array, shift: Array | None, *, gross: bool) -> Reading:
         with np.errstate(all="ignore"):
-            found = fit_reading(self._clients, minority, law, theta, shift, gross=gross)
+            wanted = self._wanted(simple=not minority and not gross)
+            found = fit_reading(self._clients, minority, law, theta, shift, gross=gross, wanted=wanted)
         mean = self._clients.sum(found.posteriors) / max(self._clients.n_clients, 1)
         if np.isfinite(found.criterion) and mean[0] > LEAST_MAJORITY and mean[2] <= MOST_GROSS:
             self._readings.append(found)
         return found
+
+    def _wanted(self, *, simple: bool) -> float:
+        """Return the criterion from which a further reading may be the best one, or change who is."""
+        least = min((one.criterion for one in self._readings), default=np.inf)
+        return least + (STRONG if simple else 0.0) + MARGIN
 
     def _leader(self, *, simple: bool) -> Reading | None:
         kind = [one for one in self._readings if one.simple == simple]
@@ -139,12 +151,12 @@ class _Comparison:
 
     def best(self) -> Reading | None:
         """Fit readings for as long as one may change the outcome, and return the best one."""
-        for minority in self._proposals:
-            for law in ("none", "diagonal"):
+        for law in ("none", "some"):
+            for minority in self._proposals:
                 self._fit(minority, law)
                 if self._gross:
                     self._fit(minority, law, gross=True)
-        for law in ("inflated", "heavy"):
+        for law in ("inflated", "heavy") if len(self._active) <= MOST_VARIANCES else ():
             leader = self._abnormal()
             if leader is None:
                 break

@@ -12,7 +12,8 @@ which integrates to h_m + b_m'F_m (I + F_m'J_m F_m)^-1 F_m'b_m / 2 - log det(I +
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -73,6 +74,7 @@ class Expansion:
     slopes: Array
     information: Array
     effects: Array
+    _kept: list[Any] = field(default_factory=list, repr=False)
 
     def integrated(self, factors: Array) -> Array:
         """Return the logarithms (M,) of the likelihoods integrated over u = F_m f, `factors` (M, P, K) being F_m."""
@@ -93,7 +95,13 @@ class Expansion:
         return slopes, self.information - loadings @ covariances @ loadings.transpose(0, 2, 1)
 
     def _solved(self, factors: Array) -> tuple[Array, Array, Array]:
-        """Return means (M, K) and covariances (M, K, K) of f, and log det(I + F'JF)."""
+        """Return means (M, K) and covariances (M, K, K) of f, and log det(I + F'JF); kept for the last factors."""
+        if self._kept and self._kept[0] is factors:
+            return self._kept[1]
+        self._kept[:] = factors, self._solve(factors)
+        return self._kept[1]
+
+    def _solve(self, factors: Array) -> tuple[Array, Array, Array]:
         inner = factors.transpose(0, 2, 1) @ self.information @ factors
         inner[:, np.arange(inner.shape[1]), np.arange(inner.shape[1])] += 1.0
         covariances = np.linalg.inv(inner)

@@ -20,6 +20,8 @@ MOST_STEPS, SMALL_GAIN = 60, 0.03
 # Steps before EM may end. Ours: the first ones may lose, as theta is moved by the normal clients alone where the
 # minority's parameter depends on it.
 FIRST_STEPS = 4
+# Steps like the last few that a reading is allowed to come up with. Ours: gains of EM shrink by a tenth or more a step.
+FURTHER_STEPS = 15
 # Every third step goes this many times as far in logarithms of variances, by a factor of at most `MOST_GROWTH` a step.
 # Ours: EM is slow where variances are small.
 LONGER, MOST_GROWTH = 3.0, 3.0
@@ -32,7 +34,14 @@ WEAK = 100.0
 
 
 def fit_reading(
-    clients: Clients, minority: str, law: Law, theta: Array, shift: Array | None = None, *, gross: bool = False
+    clients: Clients,
+    minority: str,
+    law: Law,
+    theta: Array,
+    shift: Array | None = None,
+    *,
+    gross: bool = False,
+    wanted: float = np.inf,
 ) -> Reading:
     """Fit a reading by EM.
 
@@ -48,6 +57,8 @@ def fit_reading(
         Where to begin.
     gross : bool
         Whether some clients may be gross.
+    wanted : float
+        EM ends early where steps like the last few would not bring the criterion to this.
     """
     shares = np.array([1.0, MINORITY_SHARE if minority else 0.0, GROSS_SHARE if gross else 0.0])
     shares[0] -= shares[1:].sum()
@@ -64,6 +75,7 @@ def fit_reading(
         clients.n_clients,
     )
     steps, before, longer = _Steps(clients), None, False
+    gains: list[float] = []
     for k in range(MOST_STEPS):
         seen = steps.expectation(now)
         if before is not None:
@@ -72,18 +84,29 @@ def fit_reading(
                 # The longer step went too far.
                 now, longer = steps.maximisation(before, longer=False), False
                 continue
-            if gain < SMALL_GAIN and k > FIRST_STEPS:
+            gains.append(gain)
+            if k > FIRST_STEPS and (gain < SMALL_GAIN or seen.reading.criterion - _ahead(gains) > wanted):
                 return max(seen, before, key=lambda one: one.reading.log_likelihood).reading
         before, longer = seen, k % 3 == 2
         now = steps.maximisation(seen, longer=longer)
     return seen.reading
 
 
+def _ahead(gains: list[float]) -> float:
+    """Return what the criterion may fall by in further steps: they gain less and less."""
+    return 2.0 * FURTHER_STEPS * max(gains[-3:])
+
+
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """A reading with its likelihood and probabilities, the expansions behind it, and its parts by scale (M, S)."""
+    """A reading with its likelihood and probabilities, and what these come from.
+
+    That is the factors F_m, also times the roots of the law's scales, the expansions, and likelihoods by scale (M, S).
+    """
 
     reading: Reading
+    factors: Array
+    scaled: list[Array]
     normal: Expansion
     minority: Expansion | None
     tails: Array
@@ -117,7 +140,8 @@ class _Steps:
         likelihoods, factors = clients.likelihoods, law.factors(clients.roots)
         logs, minority, far = np.full((len(clients.counted), 3), -np.inf), None, None
         normal = self._expanded("normal", likelihoods, reading.theta, factors)
-        tails = np.stack([normal.integrated(np.sqrt(k) * factors) for k in law.scales], axis=1)
+        scaled = [np.sqrt(k) * factors for k in law.scales] if law.heavy else [factors]
+        tails = np.stack([normal.integrated(one) for one in scaled], axis=1)
         logs[:, 0] = special.logsumexp(tails, axis=1) - np.log(len(law.scales))
         if reading.minority:
             minority = self._expanded("minority", likelihoods, self._minority_centres(reading), factors)
@@ -130,7 +154,7 @@ class _Steps:
         total = special.logsumexp(logs, axis=1)
         posteriors = np.where(clients.counted[:, None], np.exp(logs - total[:, None]), 0.0)
         now = replace(reading, log_likelihood=float(clients.sum(total)), posteriors=posteriors)
-        return _Seen(now, normal, minority, tails, far)
+        return _Seen(now, factors, scaled, normal, minority, tails, far)
 
     def _minority_centres(self, reading: Reading) -> Array:
         """Return the minority's parameters (M, P) or (P,)."""
@@ -156,8 +180,8 @@ class _Steps:
 
     def maximisation(self, seen: _Seen, *, longer: bool) -> Reading:
         """Return the reading with the parameters that its probabilities give."""
-        clients, reading, law = self.clients, seen.reading, seen.reading.law
-        factors, posteriors = law.factors(clients.roots), reading.posteriors
+        clients, reading, factors = self.clients, seen.reading, seen.factors
+        posteriors = reading.posteriors
         shares = _shares(clients.sum(posteriors) / clients.n_clients)
         step = clients.step(posteriors[:, 0], *seen.normal.marginal(factors))
         shift, gross_shares = reading.shift, reading.gross_shares
@@ -175,13 +199,14 @@ class _Steps:
         law, weights = seen.reading.law, seen.reading.posteriors[:, 0]
         if not law.n_variances:
             return law
-        factors = law.factors(self.clients.roots)
         tails = special.softmax(seen.tails, axis=1)
-        squares = np.zeros((len(weights), factors.shape[2]))
-        for j, k in enumerate(law.scales):
-            squares += tails[:, [j]] * seen.normal.effect_squares(np.sqrt(k) * factors)
+        squares = np.zeros((len(weights), seen.factors.shape[2]))
+        for j, factors in enumerate(seen.scaled):
+            squares += tails[:, [j]] * seen.normal.effect_squares(factors)
         A = len(law.variances)
         growth = self.clients.sum(weights[:, None] * squares[:, :A]) / self.clients.sum(weights)
+        if law.common:
+            growth = np.full(A, growth.mean())
         power = LONGER if longer else 1.0
         variances = law.variances * np.clip(growth, 1.0 / MOST_GROWTH, MOST_GROWTH) ** power
         inflation = law.inflation

@@ -43,11 +43,13 @@ TAIL_POINTS = 7
 class Law:
     """How the parameters of normal clients vary: T = B diag(variances) B', c, and whether tails are heavy.
 
-    `variances` (A,) belong to the columns (P, A) of B, which are in units of typical standard errors.
+    `variances` (A,) belong to the columns (P, A) of B, which are in units of typical standard errors; they are equal
+    where there is a `common` one.
     """
 
     variances: Array
     columns: Array
+    common: bool = False
     inflation: float = 1.0
     inflated: bool = False
     heavy: bool = False
@@ -55,7 +57,7 @@ class Law:
     @property
     def n_variances(self) -> int:
         """How many variances were estimated."""
-        return len(self.variances) + self.inflated
+        return (min(1, len(self.variances)) if self.common else len(self.variances)) + self.inflated
 
     def factors(self, roots: Array) -> Array:
         """Return F_m (M, P, K) with F_m F_m' = T + (c - 1) J_m^-1, from roots (M, P, P) of J_m^-1."""
@@ -168,16 +170,15 @@ class Reading:
     clients: int
 
     @property
+    def price(self) -> float:
+        """What the reading costs."""
+        variances = self.law.n_variances
+        return price(len(self.theta), self.clients, variances=variances, minority=self.minority, gross=self.gross)
+
+    @property
     def criterion(self) -> float:
         """Twice the negative log-likelihood plus what the reading costs."""
-        cost = price(
-            len(self.theta),
-            self.clients,
-            variances=self.law.n_variances,
-            minority=self.minority,
-            gross=self.gross,
-        )
-        return float(cost - 2.0 * self.log_likelihood)
+        return float(self.price - 2.0 * self.log_likelihood)
 
     @property
     def simple(self) -> bool:
@@ -224,7 +225,7 @@ def _thinned(data: ClientData, chosen: Mask, share: float) -> ClientData:
     )
 
 
-def law_of(columns: Array, active: Ints, *, inflated: bool = False, heavy: bool = False) -> Law:
+def law_of(columns: Array, active: Ints, *, common: bool = False, inflated: bool = False, heavy: bool = False) -> Law:
     """Return a law to begin with, with variances of the active columns of `columns` (P, P)."""
     inflation = 1.0 + FIRST_VARIANCE if inflated else 1.0
-    return Law(np.full(len(active), FIRST_VARIANCE), columns[:, active], inflation, inflated, heavy)
+    return Law(np.full(len(active), FIRST_VARIANCE), columns[:, active], common, inflation, inflated, heavy)
