@@ -174,3 +174,29 @@ def test_levels_that_no_row_has_are_no_columns(tmp_path):
     table = ad.ClientData.from_frame(frame, "y ~ group", "site")
     file = ad.ClientData.from_parquet(tmp_path / "rows.parquet", "y ~ group", "site")
     assert table.names == file.names == ["Intercept", "group[T.b]"]
+
+
+def test_powers_of_whole_numbers_do_not_wrap_around():
+    """The cube of 4e6 is beyond 64 bits; levels of a factor keep their names."""
+    frame = many_kinds().assign(count=np.arange(60) + 4_000_000, kind=np.arange(60) % 2)
+    data = ad.ClientData.from_frame(frame, "y ~ I(count**3) + C(kind) + C(kind):np.sqrt(kind + 1)", "site")
+    np.testing.assert_allclose(data.X[:, data.names.index("I(count ** 3)")], (np.arange(60) + 4e6) ** 3)
+    assert "C(kind)[T.1]" in data.names
+
+
+def test_columns_of_one_name_are_refused():
+    frame = many_kinds()[["y", "site", "x", "x"]]
+    with pytest.raises(ValueError, match="the frame has more than one column 'x'; rename"):
+        ad.ClientData.from_frame(frame, "y ~ x", "site")
+
+
+def test_predictions_name_what_is_wrong_in_new_rows():
+    frame = many_kinds()
+    model = ad.DecentralizedGLM.from_formula("y ~ x + group", frame, client="site", network=ad.networks.complete(6))
+    res = model.fit(ad.DFL(), step=0.1, rounds=5)
+    at = res.predict({"x": [1.0, 2.0], "group": ["a", "b"]})
+    np.testing.assert_array_equal(at, res.predict(pd.DataFrame({"x": [1.0, 2.0], "group": ["a", "b"]})))
+    with pytest.raises(ValueError, match=r"x has no value \(NaN\) in some rows\. Impute the values"):
+        res.predict({"x": np.nan, "group": "a"})
+    with pytest.raises(ValueError, match="the column 'x' of X holds numbers stored as text, such as '1'"):
+        res.predict({"x": ["1"], "group": ["a"]})

@@ -69,6 +69,9 @@ def _read_as_numbers(levels: Any) -> bool:
 def evaluated(side: Any, parsed: ParsedFormula, frame: pd.DataFrame, table: str, na_action: str = "raise") -> Any:
     """Return the columns that a side of the formula, or its specification, gives; raise ValueError with the formula."""
     start = f"formula is {parsed.text!r}; it cannot be computed on {table}"
+    # Powers of whole numbers would wrap around without a word.
+    whole = [name for name in parsed.computed_columns if name in frame and frame[name].dtype in (np.int64, np.uint64)]
+    frame = frame.astype(dict.fromkeys(whole, np.float64)) if whole else frame
     try:
         # What is infinite or no number is refused by its column's name.
         with np.errstate(all="ignore"):
@@ -77,9 +80,10 @@ def evaluated(side: Any, parsed: ParsedFormula, frame: pd.DataFrame, table: str,
         raise ValueError(f"{start}: {str(error).splitlines()[0]}") from None
     except (TypeError, ValueError) as error:
         if term := WITHOUT_VALUE.search(str(error)):
+            why = "" if term[1] in frame else ", as the logarithm of a negative number has none"
+            advice = "Impute the values" if term[1] in frame else "Change the term"
             raise ValueError(
-                f"{start}: {term[1]} has no value (NaN) in some rows, as the logarithm of a negative number has none. "
-                "Change the term, or leave these rows out"
+                f"{start}: {term[1]} has no value (NaN) in some rows{why}. {advice}, or leave these rows out"
             ) from None
         raise ValueError(f"{start}: {error}") from None
     wrong = [str(name) for name in matrix.columns if pd.api.types.is_complex_dtype(matrix[name].dtype)]

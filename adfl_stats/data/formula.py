@@ -124,6 +124,15 @@ class ParsedFormula:
         return {name for expression in self._right_hand if expression.bare for name in expression.values}
 
     @property
+    def computed_columns(self) -> set[str]:
+        """Names that expressions compute with, and that none makes a factor."""
+        levels, computed = (
+            {name for e in self._expressions if e.of_levels == factor and not e.bare for name in e.values}
+            for factor in (True, False)
+        )
+        return computed - levels
+
+    @property
     def numeric_columns(self) -> set[str]:
         """Covariates that are used as they are or computed with, and not made a factor."""
         return {name for expression in self._right_hand if not expression.of_levels for name in expression.values}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from adfl_stats._arguments import listing
 from adfl_stats._frames import foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array
 from adfl_stats.data.evaluation import check_columns, formula_design, formula_offset, formula_response
@@ -57,6 +58,9 @@ def read_table(frame: Any, formula: Any, roles: Mapping[str, Any], missing: str,
     named = {role: value for role, value in roles.items() if _names_a_column(value, role)}
     given = {role: value for role, value in roles.items() if role not in named}
     used = columns_used(parsed, named.values(), opened.columns, "the frame")
+    twice = [name for name in used if list(opened.columns).count(name) > 1]
+    if twice:
+        raise ValueError(f"the frame has more than one column {listing(twice)}; rename or drop the others")
     rows = pandas_columns(opened, used)
     columns = {role: _one_a_row(value, role, rows.index) for role, value in given.items()}
     holes = pd.concat([rows.isna(), *(c.isna().rename(f"{role}=") for role, c in columns.items())], axis=1)

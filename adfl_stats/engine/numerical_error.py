@@ -105,8 +105,9 @@ def standard_errors_from(problem: Problem, hessian: Array, meat: Array) -> Stand
     lost = np.abs(linalg.eigh(scaled)[1][:, 0]) > 0.1
     raise ValueError(
         f"the clients that carry weight do not identify {listing(np.asarray(problem.names)[lost])} at this estimate: "
-        "the weighted information is rank-deficient. Leave it out, or give weight to clients that identify it; where "
-        "fitted means are at the end of their range, as after a step that is too large, give a smaller step or none"
+        "the weighted information is rank-deficient. Leave it out, or give weight to clients that identify it. Fitted "
+        "means may be at the end of their range: where covariates separate the responses perfectly there is no "
+        "estimate; after a step that is too large, give a smaller step or none"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -16,7 +17,7 @@ from adfl_stats._arguments import finite_float64, float64_array, in_interval, li
 from adfl_stats._frames import foreign_frame, is_foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array, FrameLike
 from adfl_stats.data.columns import offset_and_exposure
-from adfl_stats.data.evaluation import evaluated, formula_offset
+from adfl_stats.data.evaluation import check_columns, evaluated, formula_offset
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.record import FitRecord
 
@@ -58,6 +59,8 @@ def design_for(X: NewRows, fit: FitRecord) -> NewDesign:
         X = pandas_columns(opened, list(opened.columns))
     if isinstance(X, pd.Series):
         X = X.to_frame().T
+    if isinstance(X, Mapping):
+        X = pd.DataFrame({name: np.atleast_1d(values) for name, values in X.items()})
     if isinstance(X, pd.DataFrame):
         return _design_of_frame(X, fit)
     rows = float64_array(X, "X")
@@ -89,6 +92,7 @@ def _design_of_frame(X: pd.DataFrame, fit: FitRecord) -> NewDesign:
             f"results do not keep; give X with the model's own columns: {listing(fit.columns)}"
         )
     rows = pd.DataFrame({name: plain_column(X[name]) for name in X.columns if name in covariates}, index=X.index)
+    check_columns(fit.formula, rows, "X")
     try:
         with warnings.catch_warnings():
             # The formula would give an unknown level the columns of the reference level.

@@ -25,8 +25,9 @@ FUZZERS = {
     "files": files.case,
     "commands": commands.case,
 }
-# Seconds after which a case counts as hung; the stacks of all threads are printed.
-PATIENCE = 120
+# Seconds after which a case counts as hung; the stacks of all threads are printed. Cases take up to a few seconds of a
+# processor, which a busy machine may stretch fifty times.
+PATIENCE = 600
 
 
 def run(name, *, seconds=None, cases=None, first=0):
