@@ -11,10 +11,11 @@ from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.client_sums import client_deviances
-from adfl_stats.trust.candidates import Candidate
+from adfl_stats.trust.candidates import Candidate, price_of
 from adfl_stats.trust.chance import BEHIND, Chance
 from adfl_stats.trust.client_model import SMALL_MOVE, ClientModel, assembled, posterior_of
 from adfl_stats.trust.comparison import Proposal, best_reading
+from adfl_stats.trust.mixture import ClientScores, normal_run
 from adfl_stats.trust.readings import Reading
 from adfl_stats.trust.scoring import (
     client_scores,
@@ -26,6 +27,7 @@ from adfl_stats.trust.scoring import (
     summarised,
 )
 from adfl_stats.trust.selection import choose
+from adfl_stats.trust.spread import Spread, fit_spread
 from adfl_stats.trust.summaries import Summaries
 
 __all__ = ["HETEROGENEITY", "MOST_PASSES", "constants_of", "differing_coefficients", "fit_client_model", "model_at"]
@@ -89,12 +91,25 @@ def _doubtful(problem: Problem, first: _Settled) -> bool:
     )
     if not count:
         return others - simple < REVISITED
+    if not any(one.spread for one in first.candidates if not (one.coherent or one.gross)):
+        simple = min(simple, _spread_criterion(model.scores, others + OVERWHELMING * count))
     if np.isinf(simple) or simple - others < OVERWHELMING * count:
         return True
     # Scores at an estimate that fits nobody else can be of any size; evidence about a client's rows cannot.
     pooled = _pooled(problem, model.theta)
     deviances = client_deviances(problem.glm.data, problem.glm.family, pooled[None])[:, 0]
     return float(members.sum(np.where(aside, deviances / model.null.dispersions, 0.0))) < LEAST_DEVIANCE * count
+
+
+def _spread_criterion(scores: ClientScores, wanted: float) -> float:
+    """Return the criterion of clients that only differ, by one variance of all coefficients, if it may reach `wanted`.
+
+    No spread was tried where abnormal clients leave none.
+    """
+    plain = normal_run(scores)
+    spread = Spread.of(scores, np.arange(scores.P), common=True)
+    price = price_of(spread, plain, scores.n_clients)
+    return Candidate(*fit_spread(scores, spread, plain, 0.5 * (price - wanted)), price).criterion
 
 
 def _pooled(problem: Problem, theta: Array) -> Array:
