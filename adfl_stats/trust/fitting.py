@@ -132,7 +132,8 @@ def _compared(problem: Problem, first: _Settled, only: Ints | None) -> ClientMod
     gross = Proposal(model.theta) if first.best.gross else None
     reading = best_reading(problem, pooled, proposals, only, constants_of(problem), gross)
     agrees = reading is not None and (reading.minority, reading.gross) == (first.best.minority, first.best.gross)
-    if reading is None or (agrees and not reading.law.n_variances and not first.best.spread):
+    alike = reading is not None and not reading.simple and not reading.law.n_variances and not first.best.spread
+    if reading is None or (agrees and alike):
         # Where clients share one parameter, scores near it say what likelihoods say, with heavier tails.
         return replace(model, compared=True)
     posterior = np.where(lost[:, None], np.array([0.0, 0.0, 1.0]), reading.posteriors)
