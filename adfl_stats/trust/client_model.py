@@ -208,7 +208,8 @@ def _probabilities(candidates: list[Candidate]) -> Array:
     exp(-criterion / 2), which is to the posterior probability of a model what Schwarz's criterion is.
     """
     alike = {one.words: one for one in reversed(candidates) if one.words[0] == candidates[0].words[0]}
-    weights = np.exp(-0.5 * (np.array([one.criterion for one in alike.values()]) - candidates[0].criterion))
+    criteria = np.array([one.criterion for one in alike.values()])
+    weights = np.exp(-0.5 * (criteria - criteria.min()))
     posterior = sum(
         weight * one.runs.posteriors[:, 0] for weight, one in zip(weights / weights.sum(), alike.values(), strict=True)
     )

@@ -152,7 +152,7 @@ def _integrate(scores: ClientScores, spread: Spread) -> _Integrated:
         # The kurtosis 2 / (df - 4) of a sum is that of its parts times the squares of their shares of the variance.
         share = (F.shape[1] - np.trace(covariances, axis1=1, axis2=2)) / np.maximum(scores.ranks, 1.0)
         share = 1.0 - (1.0 - share) / spread.inflation
-        kurtosis = 2.0 / (scores.df - 4.0) + np.square(share) * 2.0 / (spread.df - 4.0)
+        kurtosis = 2.0 / np.maximum(scores.df - 4.0, 1e-9) + np.square(share) * 2.0 / (spread.df - 4.0)
         marginal = replace(marginal, df=np.maximum(4.0 + 2.0 / kurtosis, spread.df))
     return _Integrated(scores, marginal, np.asarray(covariances, dtype=np.float64), loadings)
 
