@@ -96,7 +96,7 @@ def _doubtful(problem: Problem, first: _Settled) -> bool:
     if np.isinf(simple) or simple - others < OVERWHELMING * count:
         return True
     # Scores at an estimate that fits nobody else can be of any size; evidence about a client's rows cannot.
-    pooled = _pooled(problem, model.theta)
+    pooled = _pooled(problem)
     deviances = client_deviances(problem.glm.data, problem.glm.family, pooled[None])[:, 0]
     return float(members.sum(np.where(aside, deviances / model.null.dispersions, 0.0))) < LEAST_DEVIANCE * count
 
@@ -112,21 +112,25 @@ def _spread_criterion(scores: ClientScores, wanted: float) -> float:
     return Candidate(*fit_spread(scores, spread, plain, 0.5 * (price - wanted)), price).criterion
 
 
-def _pooled(problem: Problem, theta: Array) -> Array:
-    """Return the pooled estimate (P,), from theta."""
-    return weighted_solution(problem, problem.relative_sizes * problem.objective.counted, theta)
+def _pooled(problem: Problem) -> Array:
+    """Return the pooled estimate (P,).
+
+    Not from the estimate of clients with weight: where their covariates separate the responses it is at infinity.
+    """
+    start = problem.mean(problem.objective.start())
+    return weighted_solution(problem, problem.relative_sizes * problem.objective.counted, start)
 
 
 def _compared(problem: Problem, first: _Settled, only: Ints | None) -> ClientModel:
     """Return the model whose abnormal clients are those of the best reading of the rows' own likelihood."""
     model, counted = first.model, problem.objective.counted
-    pooled = _pooled(problem, model.theta)
+    pooled = _pooled(problem)
     lost = model.summaries.lost | ~counted
     proposals: dict[str, Proposal] = {}
     for one in first.candidates:
         if one.coherent and one.minority not in proposals and one.criterion < first.best.criterion + REVISITED_OTHERS:
             weights = posterior_of(lost, first.informative, [one])[:, 0]
-            theta = weighted_solution(problem, problem.relative_sizes * weights, model.theta)
+            theta = weighted_solution(problem, problem.relative_sizes * weights, pooled)
             shift = None if one.runs.shifts is None else one.runs.shifts[0] * model.units
             proposals[one.minority] = Proposal(theta, shift)
     gross = Proposal(model.theta) if first.best.gross else None
