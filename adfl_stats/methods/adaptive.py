@@ -318,7 +318,7 @@ def _client_model(
     taken, first = starts[0]
     best, every = fit_client_model(problem, first, heterogeneity), problem.transport.gather
     if problem.glm.quadratic or best.compared:
-        # Likelihoods of the rows do not depend on the start.
+        # Readings were compared by the likelihood of the rows, whatever the start.
         return best, 0, taken
     pooled = weighted_solution(problem, problem.relative_sizes * problem.objective.counted, best.theta)
     rivals = [(name, start) for name, start in (*starts[1:], (POOLED, pooled)) if not _near(best, start)]

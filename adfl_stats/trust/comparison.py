@@ -56,6 +56,8 @@ def best_reading(
     only: Ints | None = None,
     constants: Ints | None = None,
     gross: Proposal | None = None,
+    *,
+    spread: bool = False,
 ) -> Reading | None:
     """Fit the readings and return the best one; None where there are too few clients for a law of effects.
 
@@ -71,6 +73,8 @@ def best_reading(
         The coefficients that clients may differ in, and those of constants.
     gross : Proposal, optional
         Where a reading with gross clients and no minority begins; None where there are none.
+    spread : bool
+        Whether clients differ in every reading.
     """
     if problem.n_clients < LEAST_FOR_SPREAD:
         return None
@@ -85,12 +89,17 @@ def best_reading(
     everybody = Clients(likelihoods, problem.members, counted, information, units)
     chosen = np.ones(problem.M, dtype=bool)
     if problem.n_clients > MANY:
+        chosen = informative.copy()
         chosen[informative] = some_clients(scores)
     rows = float(problem.members.sum(problem.glm.data.sizes * chosen))
     some = everybody if problem.n_clients <= MANY and rows <= MOST_ROWS else everybody.some(chosen, MOST_ROWS / rows)
     active = np.arange(problem.P) if only is None else only
-    found = _Comparison(some, pooled, proposals, gross, columns, active).best()
-    return found if found is None or some is everybody else probabilities(everybody, found)
+    found = _Comparison(some, pooled, proposals, gross, columns, active).best(spread=spread)
+    if found is None or some is everybody:
+        return found
+    # Inflation is in units of the clients' own precision, which is that of all their rows again.
+    inflation = 1.0 + (found.law.inflation - 1.0) / min(MOST_ROWS / rows, 1.0)
+    return probabilities(everybody, replace(found, law=replace(found.law, inflation=inflation)))
 
 
 class _Comparison:
@@ -145,13 +154,13 @@ class _Comparison:
     def _abnormal(self) -> Reading | None:
         """Return the best reading with abnormal clients, if it leads by strong evidence."""
         plain, other = self._leader(simple=True), self._leader(simple=False)
-        if plain is None or other is None or other.criterion + STRONG < plain.criterion:
-            return other
-        return None
+        if plain is None or other is None or other.criterion + STRONG >= plain.criterion:
+            return None
+        return other
 
-    def best(self) -> Reading | None:
+    def best(self, *, spread: bool) -> Reading | None:
         """Fit readings for as long as one may change the outcome, and return the best one."""
-        for law in ("none", "some"):
+        for law in ("some",) if spread else ("none", "some"):
             for minority in self._proposals:
                 self._fit(minority, law)
                 if self._gross:

@@ -26,7 +26,7 @@ from adfl_stats.trust.scoring import (
     scores_with_weight,
     summarised,
 )
-from adfl_stats.trust.selection import choose
+from adfl_stats.trust.selection import MANY, choose
 from adfl_stats.trust.spread import Spread, fit_spread
 from adfl_stats.trust.summaries import Summaries
 
@@ -50,7 +50,7 @@ OVERWHELMING = 10.0
 # The same of the deviance at the pooled estimate, which bounds what a client's rows can say. Ours: three times that.
 LEAST_DEVIANCE = 30.0
 # What a minority beside a spread must lead by in the Gaussian model, whose effects need not be normal: evidence is then
-# called very strong (the same).
+# called very strong (Kass and Raftery, 1995, Journal of the American Statistical Association 90, 773-795).
 DECISIVE = 10.0
 # A move of the estimate, in its own standard errors, after which the models that lead are fitted again from where they
 # were, without a new search. Ours.
@@ -77,7 +77,7 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
         return _settled(problem, first.model.theta, heterogeneity, only, first.model.weights > 0.5, minority="").model
     if heterogeneity == "none" or not _doubtful(problem, first):
         return first.model
-    return _compared(problem, first, only)
+    return _compared(problem, first, heterogeneity, only)
 
 
 def _doubtful(problem: Problem, first: _Settled) -> bool:
@@ -92,6 +92,8 @@ def _doubtful(problem: Problem, first: _Settled) -> bool:
     if not count:
         return others - simple < REVISITED
     if not any(one.spread for one in first.candidates if not (one.coherent or one.gross)):
+        if problem.n_clients > MANY:
+            return True
         simple = min(simple, _spread_criterion(model.scores, others + OVERWHELMING * count))
     if np.isinf(simple) or simple - others < OVERWHELMING * count:
         return True
@@ -121,7 +123,7 @@ def _pooled(problem: Problem) -> Array:
     return weighted_solution(problem, problem.relative_sizes * problem.objective.counted, start)
 
 
-def _compared(problem: Problem, first: _Settled, only: Ints | None) -> ClientModel:
+def _compared(problem: Problem, first: _Settled, heterogeneity: str, only: Ints | None) -> ClientModel:
     """Return the model whose abnormal clients are those of the best reading of the rows' own likelihood."""
     model, counted = first.model, problem.objective.counted
     pooled = _pooled(problem)
@@ -134,20 +136,22 @@ def _compared(problem: Problem, first: _Settled, only: Ints | None) -> ClientMod
             shift = None if one.runs.shifts is None else one.runs.shifts[0] * model.units
             proposals[one.minority] = Proposal(theta, shift)
     gross = Proposal(model.theta) if first.best.gross else None
-    reading = best_reading(problem, pooled, proposals, only, constants_of(problem), gross)
-    agrees = reading is not None and (reading.minority, reading.gross) == (first.best.minority, first.best.gross)
-    alike = reading is not None and not reading.simple and not reading.law.n_variances and not first.best.spread
-    if reading is None or (agrees and alike):
+    asked = heterogeneity != "auto"
+    reading = best_reading(problem, pooled, proposals, only, constants_of(problem), gross, spread=asked)
+    if reading is None:
+        return model
+    agrees = (reading.minority, reading.gross) == (first.best.minority, first.best.gross) and not reading.simple
+    if agrees and not reading.law.n_variances and not first.best.spread:
         # Where clients share one parameter, scores near it say what likelihoods say, with heavier tails.
         return replace(model, compared=True)
     posterior = np.where(lost[:, None], np.array([0.0, 0.0, 1.0]), reading.posteriors)
     # A client without a score is taken as normal.
     posterior[~lost & (posterior.sum(axis=1) == 0.0)] = 1.0, 0.0, 0.0
-    return _with_posterior(problem, first, posterior, reading, only)
+    return _with_posterior(problem, first, posterior, reading, heterogeneity, only)
 
 
 def _with_posterior(
-    problem: Problem, first: _Settled, posterior: Array, reading: Reading, only: Ints | None
+    problem: Problem, first: _Settled, posterior: Array, reading: Reading, heterogeneity: str, only: Ints | None
 ) -> ClientModel:
     """Return the model with given probabilities of the clients, at the estimate that they give."""
     weights = posterior[:, 0]
@@ -159,7 +163,7 @@ def _with_posterior(
     near = [] if reading.simple else _leading(first.candidates)
     near = [one.moved(theta - first.model.theta, first.model.units, units) for one in near]
     settings: dict[str, Any] = {"only": only, "constants": constants_of(problem)}
-    candidates = choose(scores, robust_centres(scores), "auto", Chance(), near=near, **settings)
+    candidates = choose(scores, robust_centres(scores), heterogeneity, Chance(), near=near, **settings)
     wanted = (reading.minority, reading.gross)
     candidates = sorted(candidates, key=lambda one: (one.minority, one.gross) != wanted)
     return replace(assembled(theta, posterior, candidates, null, summaries, scores, units), compared=True)

@@ -27,6 +27,8 @@ FURTHER_STEPS = 15
 LONGER, MOST_GROWTH = 3.0, 3.0
 # Initial shares of a minority and of gross clients. Ours: EM moves them.
 MINORITY_SHARE, GROSS_SHARE = 0.2, 0.05
+# Log-likelihood of a client whose numbers overflow. Ours: below that of any client with finite ones, and finite.
+LOWEST = -1e9
 # The scale about whose modes likelihoods of gross clients are expanded. Ours: the middle of the lower half of `SCALES`.
 GROSS_SCALE = 8.0
 # Prior standard deviation of the parameter of altered responses, in the client's own standard errors: hardly any. Ours.
@@ -115,7 +117,8 @@ class _Seen:
 
 def probabilities(clients: Clients, reading: Reading) -> Reading:
     """Return the reading with the probabilities of other clients, at its parameters."""
-    return _Steps(clients).expectation(reading).reading
+    with np.errstate(all="ignore"):
+        return _Steps(clients).expectation(reading).reading
 
 
 class _Steps:
@@ -145,13 +148,17 @@ class _Steps:
         logs[:, 0] = special.logsumexp(tails, axis=1) - np.log(len(law.scales))
         if reading.minority:
             minority = self._expanded("minority", likelihoods, self._minority_centres(reading), factors)
-            logs[:, 1] = minority.integrated(factors)
+            parts = np.stack([minority.integrated(one) for one in scaled], axis=1)
+            logs[:, 1] = special.logsumexp(parts, axis=1) - np.log(len(scaled))
         if reading.gross:
             far = self._gross_densities(reading, factors)
             logs[:, 2] = special.logsumexp(far, axis=1)
         with np.errstate(divide="ignore"):
             logs = np.where(clients.counted[:, None], logs + np.log(reading.shares), 0.0)
         total = special.logsumexp(logs, axis=1)
+        # A client whose numbers overflow at these parameters is far from them.
+        far_off = ~np.isfinite(total)
+        logs[far_off], total[far_off] = (-np.inf, -np.inf, LOWEST), LOWEST
         posteriors = np.where(clients.counted[:, None], np.exp(logs - total[:, None]), 0.0)
         now = replace(reading, log_likelihood=float(clients.sum(total)), posteriors=posteriors)
         return _Seen(now, factors, scaled, normal, minority, tails, far)
@@ -183,7 +190,7 @@ class _Steps:
         clients, reading, factors = self.clients, seen.reading, seen.factors
         posteriors = reading.posteriors
         shares = _shares(clients.sum(posteriors) / clients.n_clients)
-        step = clients.step(posteriors[:, 0], *seen.normal.marginal(factors))
+        step = clients.step(posteriors[:, 0], *self._marginal(seen))
         shift, gross_shares = reading.shift, reading.gross_shares
         if seen.minority is not None and reading.minority == "coherent":
             shift = shift - step + clients.step(posteriors[:, 1], *seen.minority.marginal(factors))
@@ -193,6 +200,15 @@ class _Steps:
         law = self._grown(seen, longer=longer)
         theta = reading.theta + step
         return replace(reading, theta=theta, shift=shift, shares=shares, gross_shares=gross_shares, law=law)
+
+    def _marginal(self, seen: _Seen) -> tuple[Array, Array]:
+        """Return slopes and information about theta, averaged over the scales of the law."""
+        if len(seen.scaled) == 1:
+            return seen.normal.marginal(seen.factors)
+        tails = special.softmax(seen.tails, axis=1)
+        parts = [seen.normal.marginal(one) for one in seen.scaled]
+        slopes = sum(tails[:, [j]] * part[0] for j, part in enumerate(parts))
+        return np.asarray(slopes), np.asarray(sum(tails[:, j, None, None] * part[1] for j, part in enumerate(parts)))
 
     def _grown(self, seen: _Seen, *, longer: bool) -> Law:
         """Return the law with the variances that the expected squares of the normal clients' effects give."""

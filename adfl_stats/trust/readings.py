@@ -125,7 +125,7 @@ class Clients:
         return self.members.sum(np.where(some, values, 0.0))
 
     def step(self, weights: Array, slopes: Array, information: Array) -> Array:
-        """Return the step (P,) that solves the weighted sum of estimating equations, in a few standard errors."""
+        """Return the step (P,) that solves the weighted sum of estimating equations, by a Newton step."""
         total = self.sum(weights[:, None, None] * information) * np.outer(self.units, self.units)
         along = self.sum(weights[:, None] * slopes) * self.units
         total[np.diag_indices(len(total))] += 1e-8 * (np.trace(total) / len(total) + 1e-4)
@@ -221,7 +221,7 @@ def _thinned(data: ClientData, chosen: Mask, share: float) -> ClientData:
         linear_offset=None if data.linear_offset is None else data.linear_offset[rows],
         row_weights=None if data.row_weights is None else data.row_weights[rows],
         set_aside=None if data.set_aside is None else data.set_aside[chosen],
-        cuts=None,
+        cuts=None if data.cuts is None else np.cumsum(chosen)[data.cuts - 1],
     )
 
 

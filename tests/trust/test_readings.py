@@ -1,5 +1,7 @@
 """Readings of clients by the likelihood of their rows, against quadrature, dense algebra and known truth."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -7,11 +9,13 @@ from scipy import optimize, special
 
 import adfl_stats as ad
 from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.transport import EVERYBODY
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 from adfl_stats.trust.comparison import Proposal, best_reading
 from adfl_stats.trust.laplace import ClientLikelihoods, expanded
-from adfl_stats.trust.readings import altered
+from adfl_stats.trust.reading_fits import fit_reading, probabilities
+from adfl_stats.trust.readings import Clients, altered, law_of
 
 
 def random_effects(family, M, n, sd, constant, seed, flipped=0):
@@ -125,3 +129,49 @@ def test_shrunken_effects_are_the_modes_of_penalised_likelihoods():
             return -log_likelihoods("poisson", *own, there[:, None])[0] / noise + 0.5 * u**2 / record.spread[0, 0]
 
         assert effects[m] == pytest.approx(optimize.minimize_scalar(loss).x, abs=2e-3)
+
+
+def test_a_mode_does_not_depend_on_the_other_clients():
+    X, y, client = random_effects("poisson", 30, 12, 1.0, 0.5, 9)
+    theta, factors = np.array([0.3, 0.8, -0.4]), np.broadcast_to(np.diag([1.0, 0.3, 0.3]), (30, 3, 3))
+
+    def integrated(some):
+        rows, M = np.isin(client, some), len(some)
+        data = ad.ClientData.from_arrays(X[rows], y[rows], client[rows])
+        likelihoods = ClientLikelihoods(data, Family("poisson"), np.ones(M))
+        return expanded(likelihoods, np.tile(theta, (M, 1)), factors[:M], np.zeros((M, 3))).integrated(factors[:M])
+
+    together = integrated(np.arange(30))
+    assert_allclose([integrated(np.array([m]))[0] for m in range(30)], together, rtol=1e-12)
+
+
+def test_thinned_rows_and_a_client_that_overflows():
+    """A reading of some rows gives probabilities of all; a client without finite numbers is far off, not everybody."""
+    X, y, client = random_effects("poisson", 40, 30, 0.5, 0.0, 10)
+    X[client == 39, 1] *= 1e3
+    data = ad.ClientData.from_arrays(X, y, client)
+    likelihoods = ClientLikelihoods(data, Family("poisson"), np.ones(40))
+    information = likelihoods.at(np.zeros((40, 3)))[2]
+    everybody = Clients(likelihoods, EVERYBODY, np.ones(40, dtype=bool), information, np.full(3, 0.2))
+    some = everybody.some(np.arange(40) < 39, 1.0 / 3.0)
+    assert some.likelihoods.data.sizes.tolist() == [10] * 39
+    law = law_of(0.2 * np.eye(3), np.array([0]))
+    reading = fit_reading(some, "", law, np.array([0.0, 0.9, -0.5]))
+    # Standard errors of theta from ten rows of each client are about .09, .05 and .05.
+    assert_allclose(reading.theta, [0.0, 1.0, -0.5], atol=0.3)
+    found = probabilities(everybody, reading).posteriors
+    assert_allclose(found.sum(axis=1), 1.0)
+    assert (found[:39, 0] == 1.0).all()
+    assert found[39, 2] == 1.0
+
+
+def test_a_spread_that_is_asked_for_stays_after_readings_are_compared():
+    X, y, client = random_effects("binomial", 100, 10, 2.0, -1.0, 1)
+    data = ad.ClientData.from_arrays(X, y, client)
+    with warnings.catch_warnings():
+        # Many of these small clients are separated.
+        warnings.simplefilter("ignore")
+        model = ad.DecentralizedGLM(data, ad.networks.directed_circle(100, 5), "binomial")
+        res = model.fit(heterogeneity="intercept")
+    assert (res.client_weights > 0.5).all()
+    assert res.record.clients.spread[0, 0] > 0.0
