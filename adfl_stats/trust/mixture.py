@@ -32,6 +32,7 @@ __all__ = [
     "ClientScores",
     "MixtureRuns",
     "coherent_runs",
+    "component_shares",
     "gross_runs",
     "mechanism_runs",
     "normal_run",
@@ -291,7 +292,7 @@ def pass_over(scores: ClientScores, runs: MixtureRuns) -> MixtureRuns:
         ranks = members.total(lambda at: scores.ranks[at] @ there[at])
         mean = members.sum(weights * far) / np.maximum(ranks, np.finfo(float).tiny)
         widths = np.clip(mean, 1.0, MOST_WIDTH if runs.mechanism is None else MOST_MECHANISM_WIDTH)
-    shares = _shares(members.mean(posteriors))
+    shares = component_shares(members.mean(posteriors))
     return MixtureRuns(centres, shifts, widths, shares, log_likelihoods, posteriors, members, runs.mechanism)
 
 
@@ -324,7 +325,7 @@ def _expect(scores: ClientScores, runs: MixtureRuns) -> tuple[Array, Array, Arra
     return posteriors, scores.members.sum(np.log(total) + top), near, far
 
 
-def _shares(means: Array) -> Array:
+def component_shares(means: Array) -> Array:
     """Return the mean probabilities with those of `PRIOR` normal clients, the normal ones' at least one half."""
     shares = means / (1.0 + PRIOR)
     shares[:, NORMAL] += PRIOR / (1.0 + PRIOR)

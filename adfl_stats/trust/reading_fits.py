@@ -9,7 +9,7 @@ from scipy import special
 
 from adfl_stats._types import Array
 from adfl_stats.trust.laplace import SMALL_STEP, ClientLikelihoods, Expansion, expanded
-from adfl_stats.trust.mixture import PRIOR, SCALES
+from adfl_stats.trust.mixture import SCALES, component_shares
 from adfl_stats.trust.readings import Clients, Law, Reading, altered
 
 __all__ = ["fit_reading", "probabilities"]
@@ -189,7 +189,7 @@ class _Steps:
         """Return the reading with the parameters that its probabilities give."""
         clients, reading, factors = self.clients, seen.reading, seen.factors
         posteriors = reading.posteriors
-        shares = _shares(clients.sum(posteriors) / clients.n_clients)
+        shares = component_shares(clients.sum(posteriors)[None] / clients.n_clients)[0]
         step = clients.step(posteriors[:, 0], *self._marginal(seen))
         shift, gross_shares = reading.shift, reading.gross_shares
         if seen.minority is not None and reading.minority == "coherent":
@@ -231,12 +231,3 @@ class _Steps:
             larger = float(self.clients.sum((there * squares[:, A:]).sum(axis=1)) / self.clients.sum(there.sum(axis=1)))
             inflation = 1.0 + (inflation - 1.0) * min(max(larger, 1.0 / MOST_GROWTH), MOST_GROWTH) ** power
         return replace(law, variances=variances, inflation=inflation)
-
-
-def _shares(means: Array) -> Array:
-    """Return the mean probabilities with those of `PRIOR` normal clients, the normal ones' at least one half."""
-    shares = (means + PRIOR * np.array([1.0, 0.0, 0.0])) / (1.0 + PRIOR)
-    if shares[0] < 0.5:
-        shares[1:] *= 0.5 / shares[1:].sum()
-        shares[0] = 0.5
-    return np.asarray(shares)
