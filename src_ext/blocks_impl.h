@@ -45,7 +45,15 @@ ADFL_TARGET ADFL_INLINE double ADFL_NAME(lanes_sum)(const VEC v)
 /* Sums of the lanes of four vectors, side by side. */
 ADFL_TARGET ADFL_INLINE void ADFL_NAME(lanes_sum4)(const VEC a, const VEC b, const VEC c, const VEC d, double *out)
 {
-#if ADFL_LANES == 4 && defined(ADFL_SHUFFLE)
+#if ADFL_LANES == 8 && defined(ADFL_SHUFFLE)
+    /* halves first, then as with four lanes: each sum in the order of lanes_sum */
+#define FOLD(v) (ADFL_SHUFFLE(v, v, 0, 1, 2, 3) + ADFL_SHUFFLE(v, v, 4, 5, 6, 7))
+    const adfl_vec_four fa = FOLD(a), fb = FOLD(b), fc = FOLD(c), fd = FOLD(d);
+#undef FOLD
+    const adfl_vec_four ab = ADFL_SHUFFLE(fa, fb, 0, 4, 2, 6) + ADFL_SHUFFLE(fa, fb, 1, 5, 3, 7);
+    const adfl_vec_four cd = ADFL_SHUFFLE(fc, fd, 0, 4, 2, 6) + ADFL_SHUFFLE(fc, fd, 1, 5, 3, 7);
+    *(adfl_vec_four *)out = ADFL_SHUFFLE(ab, cd, 0, 1, 4, 5) + ADFL_SHUFFLE(ab, cd, 2, 3, 6, 7);
+#elif ADFL_LANES == 4 && defined(ADFL_SHUFFLE)
     const VEC ab = ADFL_SHUFFLE(a, b, 0, 4, 2, 6) + ADFL_SHUFFLE(a, b, 1, 5, 3, 7);
     const VEC cd = ADFL_SHUFFLE(c, d, 0, 4, 2, 6) + ADFL_SHUFFLE(c, d, 1, 5, 3, 7);
     STORE(out, ADFL_SHUFFLE(ab, cd, 0, 1, 4, 5) + ADFL_SHUFFLE(ab, cd, 2, 3, 6, 7));
