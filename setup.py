@@ -12,7 +12,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-PARTS = ("watch.pxi", "combiner.pxi", "losses.pxi")
+PARTS = ("watch.pxi", "combiner.pxi", "losses.pxi", "state.pxi")
 HEADERS = ("blocks.h", "blocks_impl.h", "products_impl.h", "rules.h", "rules_impl.h")
 PROBE = "#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n"
 

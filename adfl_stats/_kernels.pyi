@@ -60,14 +60,18 @@ def rounds(
     clip: float = ...,
     local_steps: int = 1,
 ) -> int: ...
-def halo_round(
-    combiner: Combiner,
-    loss: Loss,
-    theta: NDArray[np.float64],
-    steps: NDArray[np.float64],
-    out: NDArray[np.float64],
-    moved: NDArray[np.float64],
-    threads: int = 1,
-    clip: float = ...,
-    local_steps: int = 1,
-) -> None: ...
+
+class State:
+    def __init__(
+        self,
+        combiner: Combiner,
+        loss: Loss,
+        theta: NDArray[np.float64],
+        steps: NDArray[np.float64],
+        threads: int = 1,
+        clip: float = ...,
+        local_steps: int = 1,
+    ) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def round(self, moved: NDArray[np.float64]) -> None: ...
+    def write(self, theta: NDArray[np.float64]) -> None: ...

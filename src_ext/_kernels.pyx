@@ -256,89 +256,13 @@ def rounds(Combiner combiner not None, Loss loss not None, double[:, :, ::1] the
     same("moved", 1, moved.shape[1], theta.shape[1], "one for each run")
     if not 0 <= n_rounds <= moved.shape[0]:
         raise ValueError(f"n_rounds={n_rounds}; moved has room for 0 to {moved.shape[0]} rounds")
-    return run_rounds(combiner, loss, theta, theta, steps, n_rounds, moved, limits, threads, clip, local_steps)
-
-
-def halo_round(Combiner combiner not None, Loss loss not None, const double[:, :, ::1] theta not None,
-               const double[:, ::1] steps not None, double[:, :, ::1] out not None, double[::1] moved not None,
-               int threads=1, double clip=INFINITY, Py_ssize_t local_steps=1):
-    """Do one round for some clients of a network, given also the estimates of those whom they hear.
-
-    The first rows of `theta` are those of the clients of `combiner` and `loss`, in their order; behind them
-    follow the halo's, the clients elsewhere that the indices of `combiner` name. The clients' next rows are
-    written into `out`, and their longest move in each run into `moved`. Clients in parts, each with its
-    halo, do the same rounds to the bit as all of them at once.
-    """
-    check_round(combiner, loss, theta, steps)
-    if theta.shape[0] < loss.n_clients:
-        raise ValueError(f"theta has {theta.shape[0]} rows; wanted are {loss.n_clients} of clients, then the halo's")
-    check_state("out", out, loss.n_clients, theta.shape[1], loss.n_columns * loss.outputs)
-    same("theta", 2, theta.shape[2], out.shape[2], "as many as the loss has")
-    same("moved", 0, moved.shape[0], theta.shape[1], "one for each run")
-    cdef double[:, ::1] first = <double[:1, :moved.shape[0]:1]> &moved[0]
-    run_rounds(combiner, loss, theta, out, steps, 1, first, None, threads, clip, local_steps)
-
-
-cdef Py_ssize_t run_rounds(Combiner combiner, Loss loss, const double[:, :, ::1] theta, double[:, :, ::1] out,
-                           const double[:, ::1] steps, Py_ssize_t n_rounds, double[:, ::1] moved,
-                           const double[::1] limits, int threads, double clip,
-                           Py_ssize_t local_steps) except -1:
-    """Do rounds from `theta` and write the clients' rows into `out`; more than one needs all senders among them."""
-    if not clip > 0.0 or local_steps < 1:
-        raise ValueError(f"clip={clip} and local_steps={local_steps}; wanted are a positive length and 1 or more")
-    cdef Py_ssize_t m, r, t, M = loss.n_clients, R = theta.shape[1], done = 0
-    cdef Layout shape = layout_of(loss, R)
-    cdef Py_ssize_t size = shape.size
-    cdef Py_ssize_t each = eights(2 * size + 2 * eights(shape.cols) + max(combiner.state_work(shape), loss.work(shape)))
-    cdef int team = useful_threads(threads, M, local_steps * loss.flops * R)
-    cdef Watch signals = watch(local_steps * loss.flops * R + M * combiner.cost(size), M)
-    cdef bint due
-    cdef double *now = NULL
-    cdef double *then = NULL
-    cdef double *moves = NULL
-    cdef double *work = NULL
-    cdef double *swap
-    cdef double bound
-    cdef bint fine = True
-    try:
-        loss.prepare(shape)
-        now, then = allocate(theta.shape[0] * size), allocate(M * size)
-        moves, work = allocate(M * R), allocate(team * each)
-        with nogil:
-            pack(theta, shape, now)
-            for t in range(n_rounds):
-                due = t & signals.rounds == 0
-                for m in prange(M, num_threads=team, schedule="dynamic", chunksize=4):
-                    if not adfl_flag(&signals.stopped):
-                        one_client(combiner, loss, shape, now, then, steps, moves, m, clip, local_steps,
-                                   work + threadid() * each)
-                        if due and m & signals.clients == 0 and threadid() == 0:
-                            look(&signals)
-                if signals.stopped:
-                    break
-                swap = now
-                now = then
-                then = swap
-                done = t + 1
-                for r in range(R):
-                    moved[t, r] = 0.0
-                    for m in range(M):
-                        # written so that a NaN is kept once it has been met
-                        if not (moves[m * R + r] <= moved[t, r]) and moved[t, r] == moved[t, r]:
-                            moved[t, r] = moves[m * R + r]
-                    bound = DBL_MAX if limits is None else limits[r]
-                    fine = fine and moved[t, r] <= bound and moved[t, r] <= DBL_MAX
-                if not fine:
-                    break
-            if not signals.stopped:
-                unpack(now, shape, out)
-        ended(&signals)
-    finally:
-        release(now)
-        release(then)
-        release(moves)
-        release(work)
+    cdef State state = State(combiner, loss, theta, steps, threads, clip, local_steps)
+    cdef Py_ssize_t done = state.advance(n_rounds, moved, limits)
+    state.write(theta)
     return done
+
+
+include "state.pxi"
 
 
 cdef void one_client(Combiner combiner, Loss loss, Layout shape, const double *now, double *then,

@@ -13,7 +13,7 @@ from adfl_stats._types import Array
 from adfl_stats.engine.rules import RULES
 from adfl_stats.losses.families import Family
 
-__all__ = ["Combiner", "GramLoss", "RowLoss", "combine", "gradient", "halo_round", "rounds", "shortened"]
+__all__ = ["Combiner", "GramLoss", "RowLoss", "State", "combine", "gradient", "rounds", "shortened"]
 
 
 class Combiner:
@@ -201,34 +201,51 @@ def rounds(
     local_steps: int = 1,
 ) -> int:
     """Do `n_rounds` rounds in place and return how many were done (equations (3.1) and (4.1))."""
-    for t in range(n_rounds):
-        after = np.empty_like(theta)
-        halo_round(combiner, loss, theta, steps, after, moved[t], threads, clip, local_steps)
-        theta[:] = after
-        if not np.all(np.isfinite(moved[t]) & (moved[t] <= limits)):
-            return t + 1
-    return n_rounds
+    state = State(combiner, loss, theta, steps, threads, clip, local_steps)
+    done = 0
+    while done < n_rounds:
+        state.round(moved[done])
+        done += 1
+        if not np.all(np.isfinite(moved[done - 1]) & (moved[done - 1] <= limits)):
+            break
+    state.write(theta)
+    return done
 
 
-def halo_round(
-    combiner: Combiner,
-    loss: RowLoss | GramLoss,
-    theta: Array,
-    steps: Array,
-    out: Array,
-    moved: Array,
-    threads: int = 1,
-    clip: float = np.inf,
-    local_steps: int = 1,
-) -> None:
-    """Do one round for the clients of the first rows of `theta`; behind them are others whom they hear."""
-    at, slope = np.empty_like(out), np.empty_like(out)
-    combine(combiner, theta, at)
-    for _ in range(local_steps):
-        gradient(loss, at, slope)
-        at = at - steps[:, :, None] * shortened(slope, clip)
-    out[:] = at
-    moved[:] = np.sqrt(((out - theta[: len(out)]) ** 2).sum(axis=2)).max(axis=0)
+class State:
+    """Estimates that are kept between rounds; see the kernel's class of this name."""
+
+    def __init__(
+        self,
+        combiner: Combiner,
+        loss: RowLoss | GramLoss,
+        theta: Array,
+        steps: Array,
+        threads: int = 1,
+        clip: float = np.inf,
+        local_steps: int = 1,
+    ) -> None:
+        self._combiner, self._loss, self._theta, self._steps = combiner, loss, theta.copy(), steps
+        self._clip, self._local_steps = clip, local_steps
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return self._theta.reshape(len(self._theta), -1)
+
+    def round(self, moved: Array) -> None:
+        """Do one round, and write the clients' longest move in each run into `moved`."""
+        M = self._loss.n_clients
+        at = np.empty_like(self._theta[:M])
+        slope = np.empty_like(at)
+        combine(self._combiner, self._theta, at)
+        for _ in range(self._local_steps):
+            gradient(self._loss, at, slope)
+            at = at - self._steps[:, :, None] * shortened(slope, self._clip)
+        moved[:] = np.sqrt(((at - self._theta[:M]) ** 2).sum(axis=2)).max(axis=0)
+        self._theta[:M] = at
+
+    def write(self, theta: Array) -> None:
+        """Write the estimates of the clients, without those of others whom they hear, into `theta`."""
+        theta[:] = self._theta[: self._loss.n_clients]
 
 
 def shortened(gradients: Array, clip: float) -> Array:

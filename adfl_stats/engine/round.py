@@ -11,7 +11,7 @@ from scipy import sparse
 
 from adfl_stats import _kernels
 from adfl_stats._client_sets import abnormal_mask
-from adfl_stats._types import Array, Ints
+from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.engine.attacks import Attack, Scene
 from adfl_stats.engine.following import Following
 from adfl_stats.engine.ledger import Counted, uncounted
@@ -29,6 +29,8 @@ Slope = Callable[[Array], Array]
 Update = Callable[[Array, float], Array]
 # Several rounds in place: theta (M, P), step, number, moves and their limit; returns how many were done.
 Rounds = Callable[[Array, float, int, Array, float], int]
+# Rounds after which places agree on the longest moves. Ours: agreeing costs about as much as the messages of a round.
+AGREED_ROUNDS = 16
 
 
 class Exchange:
@@ -38,6 +40,8 @@ class Exchange:
     ----------
     here : bool
         Whether all clients are ours.
+    halo_rows : int
+        How many clients elsewhere ours hear.
     indptr, indices, weights : ndarray
         The pools, in CSR form: row m combines rows ``indices[indptr[m]:indptr[m + 1]]`` of `heard`. For
         every rule but the mean the first of them is the client's own.
@@ -59,10 +63,11 @@ class Exchange:
         rule, attack = self._rule, self.attack
         W = network.W if rule.name == "mean" else _with_own_first(network.W)
         self.listened: Callable[[Array], Array] | None = None
+        self.halo_rows = 0
         senders = np.arange(W.shape[0])
         if (own := self.members.numbers) is not None:
             halo = self.members.transport.halo(W.indptr, W.indices)
-            self.listened = self.members.transport.listen(halo)
+            self.listened, self.halo_rows = self.members.transport.listen(halo), len(halo)
             # Rows of ours come first, then those of the halo.
             senders[np.concatenate([own, halo])] = np.arange(len(own) + len(halo))
             W = _rows(W, own)
@@ -259,21 +264,38 @@ def _halo_rounds(
     limits: Array,
     how: tuple[int, float, int],
 ) -> int:
-    """Do the rounds of `kernel_rounds` where some of the neighbours are elsewhere."""
-    transport, M, listened = uncounted(exchange.members.transport), len(theta), exchange.listened
+    """Do the rounds of `kernel_rounds` where some of the neighbours are elsewhere.
+
+    Ranks agree on the longest moves of several rounds at once; where one of these should have been the last, the
+    rounds up to it are done again.
+    """
+    transport, listened = uncounted(exchange.members.transport), exchange.listened
     assert listened is not None
-    far, now = np.empty(theta.shape[1]), np.ascontiguousarray(exchange.heard(theta))
-    then = np.empty_like(now)
-    for t in range(len(moved)):
-        if t > 0:
-            now[M:] = listened(now[:M])
-        _kernels.halo_round(exchange.combiner, loss, now, steps, then[:M], far, *how)
-        now, then = then, now
-        moved[t] = transport.largest(far[None])
-        if not (np.isfinite(moved[t]) & (moved[t] <= limits)).all():
-            break
-    theta[:] = now[:M]
-    return t + 1
+    M, done = len(theta), 0
+    fine: Mask = np.ones(0, dtype=bool)
+    heard = np.concatenate([theta, np.zeros((exchange.halo_rows, *theta.shape[1:]))])
+    state = _kernels.State(exchange.combiner, loss, heard, steps, *how)
+    while done < len(moved) and fine.all():
+        some = moved[done : done + AGREED_ROUNDS]
+        before = np.asarray(state) if len(some) == 1 else np.array(state)
+        _rounds_together(state, listened, some, M)
+        some[:] = transport.largest(some[None])
+        fine = np.all(np.isfinite(some) & (some <= limits), axis=1)
+        wanted = len(some) if fine.all() else 1 + int(np.argmin(fine))
+        if wanted < len(some):
+            np.asarray(state)[:] = before
+            _rounds_together(state, listened, np.empty_like(some[:wanted]), M)
+        done += wanted
+    state.write(theta)
+    return done
+
+
+def _rounds_together(state: _kernels.State, listened: Callable[[Array], Array], moved: Array, M: int) -> None:
+    """Do rounds of M clients that hear others elsewhere; their own longest moves are written to `moved`."""
+    for own in moved:
+        estimates = np.asarray(state)
+        estimates[M:] = listened(estimates[:M])
+        state.round(own)
 
 
 def _single_run(

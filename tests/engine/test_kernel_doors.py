@@ -1,5 +1,7 @@
 """The kernel's entries: bad sizes and indices raise, and clients in parts with halos do the rounds of the whole."""
 
+import gc
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -134,9 +136,9 @@ def round_arguments(**changes):
     return {**found, **changes}
 
 
-def halo_arguments(**changes):
-    found = round_arguments(out=state(), moved=np.empty(R))
-    del found["n_rounds"], found["limits"]
+def state_arguments(**changes):
+    found = round_arguments()
+    del found["n_rounds"], found["limits"], found["moved"]
     return {**found, **changes}
 
 
@@ -191,18 +193,18 @@ BAD_ROUNDS = {
     "runs of moved": (round_arguments(moved=np.ones((3, 1))), "moved.shape.1. is 1"),
     "negative": (round_arguments(n_rounds=-1), "n_rounds=-1"),
 }
-BAD_HALOS = {
-    "few rows": (halo_arguments(combiner=NEAR, theta=state(4)), "theta has 4 rows; wanted are 5"),
-    "few senders": (halo_arguments(combiner=FAR, theta=state(9)), "theta has 9 rows"),
-    "columns": (halo_arguments(theta=state(columns=2)), "theta.shape.2. is 2"),
-    "out": (halo_arguments(out=state(6)), "out.shape.0. is 6"),
-    "moved": (halo_arguments(moved=np.ones(1)), "moved.shape.0. is 1"),
+BAD_STATES = {
+    "few rows": (state_arguments(combiner=NEAR, theta=state(4)), "theta has 4 rows; wanted are 5"),
+    "few senders": (state_arguments(combiner=FAR, theta=state(9)), "theta has 9 rows"),
+    "columns": (state_arguments(theta=state(columns=2)), "theta.shape.2. is 2"),
+    "few steps": (state_arguments(steps=np.ones((4, R))), "steps.shape.0. is 4"),
+    "clip": (state_arguments(clip=0.0), "clip=0.0 and local_steps=1"),
 }
 CALLS = {
     _kernels.gradient: BAD_GRADIENTS,
     _kernels.combine: BAD_COMBINES,
     _kernels.rounds: BAD_ROUNDS,
-    _kernels.halo_round: BAD_HALOS,
+    _kernels.State: BAD_STATES,
 }
 
 
@@ -218,13 +220,52 @@ def test_calls_check_their_sizes(call, arguments, words):
         lambda: _kernels.gradient(None, state(), state()),
         lambda: _kernels.combine(None, state(), state()),
         lambda: _kernels.rounds(**round_arguments(theta=None)),
-        lambda: _kernels.halo_round(**halo_arguments(combiner=None)),
+        lambda: _kernels.State(**state_arguments(combiner=None)),
+        lambda: _kernels.State(**state_arguments()).round(None),
+        lambda: _kernels.State(**state_arguments()).write(None),
         lambda: _kernels.Combiner.__new__(_kernels.Combiner),
     ],
 )
 def test_nothing_is_no_argument(call):
     with pytest.raises(TypeError):
         call()
+
+
+def test_a_state_checks_what_it_is_given_later():
+    kept = _kernels.State(**state_arguments())
+    with pytest.raises(ValueError, match=r"moved.shape.0. is 1, wanted is 2"):
+        kept.round(np.empty(1))
+    with pytest.raises(ValueError, match=r"theta.shape.0. is 6"):
+        kept.write(state(6))
+    with pytest.raises(ValueError, match=r"theta.shape.2. is 2"):
+        kept.write(state(columns=2))
+
+
+def test_a_state_is_of_one_instruction_set():
+    """Its rows are as wide as the vectors were."""
+    kept, before = _kernels.State(**state_arguments()), _kernels.instruction_set()
+    if before == _kernels.instruction_set(2):
+        pytest.skip("there is one instruction set")
+    try:
+        with pytest.raises(RuntimeError, match="the instruction set was changed"):
+            kept.round(np.empty(R))
+    finally:
+        _kernels.instruction_set(0)
+
+
+def test_the_memory_of_a_state_outlives_it():
+    """As a view it keeps the state alive; a round goes on in other memory."""
+    kept, moved = _kernels.State(**state_arguments(theta=np.ones((M, R, P)))), np.empty(R)
+    first = np.asarray(kept)
+    kept.round(moved)
+    after = state()
+    kept.write(after)
+    second = np.asarray(kept)
+    assert not np.shares_memory(first, second)
+    del kept
+    gc.collect()
+    rows = second.reshape(M, P, -1)[:, :, :R].swapaxes(1, 2)
+    assert np.array_equal(rows, after)
 
 
 # ------------------------------------------------------------------ clients in parts
@@ -270,8 +311,9 @@ class Part:
     def advance(self, module, theta, steps):
         """Return the part's next rows and longest moves; of theta it sees its own rows and the halo's."""
         out, moved = np.empty((len(self.own), *theta.shape[1:])), np.empty(theta.shape[1])
-        heard = np.ascontiguousarray(theta[[*self.own, *self.halo]])
-        module.halo_round(self.combiner, self.loss, heard, steps[self.own], out, moved)
+        state = module.State(self.combiner, self.loss, theta[[*self.own, *self.halo]], steps[self.own])
+        state.round(moved)
+        state.write(out)
         return out, moved
 
 

@@ -8,6 +8,7 @@ from places import Batches, batches_of, in_places, some_clients
 import adfl_stats as ad
 from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.round import Exchange, kernel_rounds
 from adfl_stats.engine.transport import LOCAL
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
@@ -110,6 +111,28 @@ def test_a_run_that_diverges_ends_in_all_places():
     data, plan = drawn("gaussian"), Plan(step=50.0, rounds=40)
     with pytest.raises(ad.DivergenceError, match="diverged in round"):
         in_all_places(data, "gaussian", CIRCLE, ad.DFL(), plan)
+
+
+@pytest.mark.parametrize("limit", [10.0, 30.0, 1e9])
+def test_rounds_that_move_too_far_end_with_the_same_one(limit):
+    """Places agree on moves after several rounds; what was done beyond the last one is undone."""
+    data, count = drawn("gaussian"), 40
+
+    def work(k, at, held=None):
+        glm = GLM(data if held is None else some_clients(data, held), Family("gaussian"))
+        problem = Problem(glm, CIRCLE, "client", transport=at)
+        theta, moved = np.zeros((problem.M, 1, P)), np.empty((count, 1))
+        steps = np.full((problem.M, 1), 3.0)
+        done = kernel_rounds(Exchange(problem), glm.loss(), theta, steps, moved, np.array([limit]), 1)
+        return done, moved[:done], theta
+
+    done, moved, theta = work(0, LOCAL)
+    assert 1 < done < count
+    places = in_places(BOUNDS, lambda k, at: work(k, at, BATCHES[k]))
+    assert [one[0] for one in places] == [done] * 3
+    for one in places:
+        assert_array_equal(one[1], moved)
+    assert_array_equal(np.concatenate([one[2] for one in places]), theta)
 
 
 def test_attacks_are_refused():

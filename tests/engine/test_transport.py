@@ -141,12 +141,15 @@ def test_places_do_the_rounds_of_all(rule):
         order = [*own, *place.halo(indptr, indices)]
         listens = combiner(own, {client: row for row, client in enumerate(order)})
         loss = GLM(some_clients(data, BATCHES[k]), Family("binomial")).loss()
-        mine, out, far, longest = theta[own], np.empty((len(own), 1, P)), np.empty(1), []
+        mine, far, longest = theta[own], np.empty(1), []
+        state = _kernels.State(listens, loss, theta[order], steps[own])
         for _ in range(count):
-            heard = np.ascontiguousarray(place.gather(mine)[order])
-            _kernels.halo_round(listens, loss, heard, steps[own], out, far)
-            mine = out.copy()
+            # The state is that of before in another memory: the halo's rows are written there in every round.
+            heard = np.asarray(state)
+            heard[len(own) :] = place.gather(heard[: len(own)])[order[len(own) :]]
+            state.round(far)
             longest.append(place.largest(far[None]))
+        state.write(mine)
         return mine, np.array(longest)
 
     places = in_places(BOUNDS, work)
