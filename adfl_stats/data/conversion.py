@@ -8,6 +8,7 @@ files, in space that was reserved: a disk that is full or fails then raises, whe
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 from collections.abc import Iterator
@@ -128,7 +129,7 @@ class Conversion:
             missing = frame.isna()
             bad = missing.any(axis=1)
             holes, dropped = holes + missing.sum(), dropped + int(bad.sum())
-            kept = frame.loc[~bad]
+            kept = _without(frame, bad)
             if not len(kept):
                 continue
             codes, seen = pd.factorize(kept[self.request.client])
@@ -158,7 +159,7 @@ class Conversion:
 
     def _examples(self, before: list[pd.DataFrame], frame: pd.DataFrame) -> pd.DataFrame:
         """Return the examples so far with those rows of a batch that show a level for the first time."""
-        plain = frame.astype({name: object for name in self.varying})
+        plain = _as_types(frame, {name: object for name in self.varying})
         known = before[0] if before else plain.iloc[:1]
         first = pd.Series(False, index=frame.index)
         for column in self.varying:
@@ -178,7 +179,8 @@ class Conversion:
         return bool(pa.types.is_integer(self.schema.field(name).type))
 
     def _typed(self, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame.infer_objects().astype({name: kind for name, kind in self.dtypes.items() if name in frame})
+        inferred = {name: values.infer_objects().dtype for name, values in frame.items() if values.dtype == object}
+        return _as_types(frame, inferred | {name: kind for name, kind in self.dtypes.items() if name in frame})
 
     # ---- second pass -----------------------------------------------------------------------------
 
@@ -215,7 +217,7 @@ class Conversion:
         """Write every row to its client's place."""
         following = offsets[:-1].copy()
         for frame in self._frames(self.used):
-            kept = self._typed(frame.loc[~frame.isna().any(axis=1)])
+            kept = self._typed(_without(frame, frame.isna().any(axis=1)))
             if not len(kept):
                 continue
             for rows in self._pieces(kept):
@@ -324,7 +326,7 @@ class Conversion:
                 # In its place, without a copy of the others.
                 if (wide := widened(frame[name])).dtype != frame[name].dtype:
                     frame[name] = wide
-            yield frame.astype(dict.fromkeys(decimals, np.float64))[columns]
+            yield _as_types(frame, dict.fromkeys(decimals, np.float64))
             if count and self.bar is not None:
                 self.bar.update(len(frame))
 
@@ -333,9 +335,25 @@ class Conversion:
         import pyarrow as pa
 
         for group in range(self.file.num_row_groups):
-            table = self.file.read_row_group(group, columns=columns)
+            table = self.file.read_row_group(group, columns=columns).select(columns)
             for low in range(0, len(table), BATCH_ROWS):
                 yield table.slice(low, BATCH_ROWS)
+                # Functions inside formulaic refer to themselves and to their rows, which would stay until Python next
+                # looks for such circles.
+                gc.collect(1)
             del table
             # The pool would keep what the groups leave behind.
             pa.default_memory_pool().release_unused()
+
+
+# Pandas before 3 copies a frame also where nothing changes, and a batch would be in memory many times.
+
+
+def _without(frame: pd.DataFrame, bad: pd.Series) -> pd.DataFrame:
+    """Return the rows that are not bad."""
+    return frame.loc[~bad] if bad.any() else frame
+
+
+def _as_types(frame: pd.DataFrame, types: dict[str, Any]) -> pd.DataFrame:
+    """Return the frame with columns of other types."""
+    return frame.astype(types) if any(frame[name].dtype != kind for name, kind in types.items()) else frame

@@ -100,7 +100,7 @@ def test_what_memory_held_before_is_irrelevant(build):
 def test_combine_equals_the_twin_for_pools_of_every_size(rule, runs, size):
     rng = np.random.default_rng(size)
     M = 40
-    # Rounded, so that the pools have ties; to eighths, whose squares add up exactly: rows that are equally far are so in
+    # Rounded, so that pools have ties; to eighths, whose squares add up exactly: rows that are equally far are so in
     # every order of the sum, and both must then drop the same.
     theta = (8.0 * rng.normal(size=(M, runs, size))).round() / 8.0
     case = Case((np.zeros((M, 1, 8)), np.zeros((M, 1))), pools(rng, np.arange(1, M + 1), M), theta, np.zeros(0))
