@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +101,16 @@ def test_interruption_is_one_line_and_130():
     assert told.returncode == 130
     (line,) = told.stderr.splitlines()
     assert line.startswith("adfl-stats: interrupted")
+
+
+def test_interruption_while_the_package_is_imported(tmp_path):
+    (tmp_path / "formulaic.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nos.sched_yield()\n")
+    paths = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(ad.__file__).parent.parent)])}
+    code = "import sys; from adfl_stats_command import main; sys.exit(main())"
+    command = [sys.executable, "-c", code]
+    told = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, check=False)
+    assert told.returncode == 130
+    assert told.stderr == "adfl-stats: interrupted\n"
 
 
 def test_module_runs_as_a_program():
