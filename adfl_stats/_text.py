@@ -6,7 +6,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable
 
-__all__ = ["WIDTH", "counted", "framed", "printable", "rule", "titled", "wrapped"]
+__all__ = ["WIDTH", "counted", "fixed", "framed", "printable", "rule", "titled", "wrapped"]
 
 
 # That of statsmodels' summaries.
@@ -44,6 +44,17 @@ def titled(title: str) -> str:
 def wrapped(text: str, first: str = "", later: str = "") -> list[str]:
     """Return a text in lines that fit the page, with indents of the first and the later ones."""
     return textwrap.wrap(printable(text), WIDTH, initial_indent=first, subsequent_indent=later)
+
+
+def fixed(value: float, decimals: int = 1) -> str:
+    """Return a number with so many decimals, or three digits where that would be too wide for a table.
+
+    Examples
+    --------
+    >>> fixed(1234.56), fixed(-3e5, 3), fixed(4.2e180)
+    ('1234.6', '-300000.000', '4.2e+180')
+    """
+    return f"{value:.{decimals}f}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
 def counted(number: int, verb: str = "", verbs: str = "") -> str:

@@ -17,7 +17,7 @@ import pandas as pd
 from scipy import optimize, stats
 
 from adfl_stats._arguments import in_interval
-from adfl_stats._text import framed
+from adfl_stats._text import fixed, framed
 from adfl_stats._types import Array
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Heterogeneity:
     @property
     def _notes(self) -> list[str]:
         return [
-            f"Cochran's Q = {self.statistic:.1f} on {self.df:.0f} df, p = {self.p_value:.2g}; "
+            f"Cochran's Q = {fixed(self.statistic)} on {self.df:.0f} df, p = {self.p_value:.2g}; "
             f"I^2 = {self.i_squared:.0%}.",
             f"Each tau is from the {self.n_clients} normal clients whose rows identify all coefficients.",
             f"The fit allows for a spread of kind: {self.kind}.",

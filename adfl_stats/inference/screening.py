@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,7 @@ import pandas as pd
 from scipy import stats
 
 from adfl_stats._arguments import in_interval, one_of
-from adfl_stats._text import framed
+from adfl_stats._text import fixed, framed
 from adfl_stats._types import Array
 from adfl_stats.inference.client_record import ClientRecord
 from adfl_stats.inference.record import FitRecord
@@ -264,11 +265,11 @@ def _mirror_limit(mirror: Array, q: float) -> float:
 
 _SHORT = {"statistic": "score", "p_value": "p", "adjusted": "adj. p", "shift": "shift, SE"}
 _FORMATS = {
-    "score": "{:.1f}".format,
+    "score": fixed,
     "p": "{:.2g}".format,
     "adj. p": "{:.2g}".format,
-    "mirror": "{:.1f}".format,
+    "mirror": fixed,
     "flagged": lambda value: "yes" if value else "",
     "weight": "{:.2g}".format,
-    "shift, SE": "{:.3f}".format,
+    "shift, SE": partial(fixed, decimals=3),
 }

@@ -9,6 +9,7 @@ import numpy as np
 from statsmodels.iolib.table import SimpleTable
 
 from adfl_stats._arguments import listing
+from adfl_stats._text import fixed
 from adfl_stats.engine.numerical_error import floored
 from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.communication import before_inference
@@ -57,7 +58,7 @@ def _header(res: Results) -> SimpleTable:
         ("Start:", str(fit.details.get("start", ""))),
         ("Step:", f"{fit.step:.3g}"),
         ("Passes to limit:" if fit.solver == "limit" else "Rounds (total):", f"{fit.rounds} ({fit.total_rounds})"),
-        ("Numerical error:", f"{fit.error.total:.3f} SE"),
+        ("Numerical error:", f"{fixed(fit.error.total, 3)} SE"),
         ("Converged:", "yes" if res.converged else "NO"),
         ("Down-weighted:", f"{int((~fit.trusted).sum())} clients"),
     ]
@@ -112,7 +113,7 @@ def _clients(res: Results) -> Cells:
     # The least weight first, then the largest score.
     worst = np.lexsort((-columns["score"], columns["weight"].round(2)))[:MOST_SUSPICIOUS]
     rows = [
-        [f"{n}", f"{gradient:.3g}", f"{score:.1f} ({df})", f"{weight:.3g}", f"{distance:.3f}"]
+        [f"{n}", f"{gradient:.3g}", f"{fixed(score)} ({df})", f"{weight:.3g}", fixed(distance, 3)]
         for n, gradient, score, df, weight, distance in zip(
             *(columns[name][worst] for name in ("n", "gradient", "score", "df", "weight", "distance")), strict=True
         )
@@ -134,7 +135,7 @@ def _differences(res: Results) -> Cells:
     elif clients.differ:
         spread = f"{clients.spread_kind}; tau {taus[largest]:.3g} in "
         spread += shortened([str(res.params.index[largest])], min(14, SPREAD - len(spread)))[0]
-    rows = [[f"{Q:.1f}", f"{df:.0f}", f"{p_value:.3f}", f"{share:.2f}", spread]]
+    rows = [[fixed(Q), f"{df:.0f}", f"{p_value:.3f}", f"{share:.2f}", spread]]
     headers = ["Cochran's Q", "df", "P>Q", "I^2", "spread allowed for"]
     return Cells(rows, headers, None, "Differences between clients", [12, 8, 8, 8, SPREAD])
 
@@ -377,12 +378,12 @@ def _coordinates_note(res: Results) -> str:
 def _error_note(res: Results) -> str:
     fit, error = res.record, res.record.error
     farthest = float(np.max(np.abs(fit.theta - fit.params) / floored(np.sqrt(np.diag(fit.sandwich)), fit.params)))
-    apart = f"root mean square over clients; the farthest client is at {farthest:.3f}"
+    apart = f"root mean square over clients; the farthest client is at {fixed(farthest, 3)}"
     if np.isnan(error.optimisation):
         return f"Numerical error: consensus only ({apart}); this method solves no common estimating equation."
     return (
-        f"Numerical error: optimisation {error.optimisation:.3f} + consensus {error.consensus:.3f} standard errors, "
-        f"for the worst coefficient; wanted {res.record.tolerance:g}. Consensus is the {apart}."
+        f"Numerical error: optimisation {fixed(error.optimisation, 3)} + consensus {fixed(error.consensus, 3)} "
+        f"standard errors, for the worst coefficient; wanted {res.record.tolerance:g}. Consensus is the {apart}."
     )
 
 

@@ -64,3 +64,17 @@ def test_warning_and_summary_name_the_same_start(monkeypatch, logistic):
         res = model.fit()
     assert res.method.details["start"] == "pooled estimate"
     assert "Start: pooled estimate " in words(res)
+
+
+def test_huge_statistics_do_not_widen_the_tables():
+    """Five rounds that end where fitted probabilities are 0 and 1, at which scores are of the order 1e20 and beyond."""
+    rng = np.random.default_rng(3)
+    X = np.column_stack([np.ones(270), rng.normal(size=(270, 2)) * [1.0, 100.0]])
+    y = (rng.random(270) < 1.0 / (1.0 + np.exp(-X[:, 2] / 100.0))).astype(float)
+    data = ad.ClientData.from_arrays(X, y, np.repeat(np.arange(9), 30))
+    model = ad.DecentralizedGLM(data, ad.networks.complete(9), family="binomial")
+    res = model.fit(ad.DFL(), step=0.5, rounds=5)
+    assert res.clients()["score"].max() > 1e12
+    for text in (str(res.summary()), str(res.heterogeneity()), str(ad.screen(res))):
+        assert max(map(len, text.splitlines())) <= 80
+    assert "e+" in str(res.summary())

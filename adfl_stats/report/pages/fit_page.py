@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from adfl_stats._arguments import listing, several
+from adfl_stats._text import fixed
 from adfl_stats.inference.estimates import Estimates
 from adfl_stats.inference.objective_results import ObjectiveResults
 from adfl_stats.inference.results import Results
@@ -171,8 +172,8 @@ def _summary(res: Results, table: Any) -> Html:
         ("rows", f"{res.nobs:,}", ""),
         down,
         ("flagged", f"{int(table['flagged'].sum()):,}", "score test, false discovery rate 10 %"),
-        ("converged", "yes" if res.converged else "NO", f"numerical error {error.total:.3f} SE"),
-        ("clients differ", "yes" if fit.clients.differ else "no", f"Q = {Q:.1f} on {df:.0f} df, p = {p_value:.2g}"),
+        ("converged", "yes" if res.converged else "NO", f"numerical error {fixed(error.total, 3)} SE"),
+        ("clients differ", "yes" if fit.clients.differ else "no", f"Q = {fixed(Q)} on {df:.0f} df, p = {p_value:.2g}"),
         ("rho", *rho),
     ]
     return joined(_cards(cards), paragraphs(_sentences(res, table)))
@@ -279,7 +280,7 @@ def _network(res: Results | ObjectiveResults) -> Html:
 def _differences(res: Results, between: Any) -> Html:
     limit = res.detection_limit(SHARE)
     words = [
-        f"Cochran's Q = {between.statistic:.1f} on {between.df:.0f} degrees of freedom, p = {between.p_value:.2g}; "
+        f"Cochran's Q = {fixed(between.statistic)} on {between.df:.0f} degrees of freedom, p = {between.p_value:.2g}; "
         f"I^2 = {between.i_squared:.0%}. The fit allows for a spread of kind: {between.kind}.",
     ]
     pieces = [
