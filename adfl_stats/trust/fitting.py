@@ -49,8 +49,10 @@ REVISITED_OTHERS = 15.0
 OVERWHELMING = 10.0
 # The same of the deviance at the pooled estimate, which bounds what a client's rows can say. Ours: three times that.
 LEAST_DEVIANCE = 30.0
-# What a minority beside a spread must lead by in the Gaussian model, whose effects need not be normal: evidence is then
-# called very strong (Kass and Raftery, 1995, Journal of the American Statistical Association 90, 773-795).
+# What a corruption of known form beside a spread must lead by in the Gaussian model, whose effects need not be normal:
+# evidence is then called very strong (Kass and Raftery, 1995, Journal of the American Statistical Association 90,
+# 773-795). A coherent minority with a shift of its own pays for that in its price (`candidates.UNCERTAIN`): in 28 real
+# data sets as they are none leads, while shuffled clients lead by up to 5 in Hsb82 and MathAchieve.
 DECISIVE = 10.0
 # A move of the estimate, in its own standard errors, after which the models that lead are fitted again from where they
 # were, without a new search. Ours.
@@ -183,9 +185,10 @@ class _Settled:
 
     @property
     def undecided(self) -> bool:
-        """Whether a minority among clients that differ leads, and not by very strong evidence."""
+        """Whether a corruption of known form leads among clients that differ, and not by very strong evidence."""
         simple = min((one.criterion for one in self.candidates if not one.coherent), default=np.inf)
-        return self.best.coherent and bool(self.best.spread) and self.best.criterion + DECISIVE > simple
+        known = self.best.runs.mechanism is not None
+        return known and bool(self.best.spread) and self.best.criterion + DECISIVE > simple
 
 
 def _settled(
