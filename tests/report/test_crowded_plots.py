@@ -8,7 +8,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 import adfl_stats as ad
-from adfl_stats.report.plots._axes import name_points, name_rows
+from adfl_stats.report.plots._axes import key, name_points, name_rows
 
 
 @pytest.fixture(autouse=True)
@@ -90,3 +90,14 @@ def test_lambdas_have_errors_and_the_edge_is_told(model):
         inner["chosen"] = [k == place for k in range(3)]
         title = ad.plots.lambda_path(ad.Results(res.record)).get_title()
         assert title.startswith(f"The {word} lambda") if word else title == ""
+
+
+def test_marks_of_a_key_can_be_told_however_many_clients():
+    ax = plt.subplots()[1]
+    ax.plot([0], [0], ".", markersize=1.0, label="small")
+    ax.scatter([0], [1], s=2.0, label="smaller")
+    ax.plot([0], [2], "o", markersize=9.0, label="large")
+    key(ax)
+    small, smaller, large = ax.get_legend().legend_handles
+    assert (small.get_markersize(), large.get_markersize()) == (5.0, 9.0)
+    assert smaller.get_sizes().tolist() == [25.0]

@@ -18,6 +18,7 @@ __all__ = [
     "QUIET",
     "TRUSTED",
     "axes_for",
+    "key",
     "name_points",
     "name_rows",
     "row_points",
@@ -28,6 +29,8 @@ TRUSTED, DOUBTED, QUIET = "#2b6ca3", "#c0392b", "#8a8a8a"
 # Characters of a client's name, and points between rows below which lines are drawn as an area and only some rows are
 # named: thin lines at such distances make a pattern of their own on a screen.
 LONGEST, CROWD = 18, 6.0
+# Least size of a mark in a key, in points.
+KEY_POINTS = 5.0
 
 
 def axes_for(ax: Axes | None, size: tuple[float, float] = (7.0, 4.0)) -> Axes:
@@ -84,6 +87,8 @@ def name_points(ax: Axes, x: Any, y: Any, names: Iterable[object], order: Iterab
 
     Call it when the limits of the axes are set: places on the page decide.
     """
+    from matplotlib.patheffects import withStroke
+
     texts = shortened([str(name) for name in names], LONGEST)
     # Asking for the limits brings them up to date with what was drawn.
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
@@ -101,7 +106,18 @@ def name_points(ax: Axes, x: Any, y: Any, names: Iterable[object], order: Iterab
         ax.annotate(
             texts[k], (x[k], y[k]), xytext=(-5 if left else 6, up_by), textcoords="offset points",
             ha="right" if left else "left", va="center", fontsize=8, zorder=5,
+            path_effects=[withStroke(linewidth=2.0, foreground="white")],
         )  # fmt: skip
+
+
+def key(ax: Axes, **options: Any) -> None:
+    """Draw a key whose marks have colours that can be told, however small they are among many clients."""
+    marks: list[Any] = ax.legend(frameon=False, **options).legend_handles
+    for mark in marks:
+        if hasattr(mark, "get_markersize"):
+            mark.set_markersize(max(mark.get_markersize(), KEY_POINTS))
+        elif hasattr(mark, "get_sizes"):
+            mark.set_sizes(np.maximum(mark.get_sizes(), KEY_POINTS**2))
 
 
 def without_frame(ax: Axes) -> Axes:

@@ -14,6 +14,7 @@ from adfl_stats.report.plots._axes import (
     QUIET,
     TRUSTED,
     axes_for,
+    key,
     name_points,
     name_rows,
     row_points,
@@ -74,7 +75,7 @@ def clients(res: Results, ax: Axes | None = None, label: int = 5) -> Axes:
         ax.scatter(place[mask], height[mask], s=size, color=colour, label=f"{text} ({int(mask.sum())})", zorder=3)
     ax.locator_params(axis="x", integer=True)
     ax.set(xlabel="clients, by score", ylabel="root of the score statistic", ylim=(0, None))
-    ax.legend(frameon=False, loc="upper left")
+    key(ax, loc="upper left")
     ax.autoscale_view()
     name_points(ax, place, height, names, range(len(order) - 1, max(len(order) - 1 - label, -1), -1), left=True)
     return without_frame(ax)
@@ -135,7 +136,7 @@ def screening(screened: Screening, ax: Axes | None = None) -> Axes:
     name_rows(ax, table.index[order], "clients, by statistic", np.flatnonzero(flagged)[::-1][:MOST_NAMED])
     # Above the axes: clients fill the rest from corner to corner.
     columns = 3 if ax.bbox.width / ax.figure.dpi > 5.0 else 1
-    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, fontsize="small")
+    key(ax, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, fontsize="small")
     return without_frame(ax)
 
 
@@ -185,7 +186,7 @@ def heterogeneity(found: Heterogeneity, coefficient: str | None = None, ax: Axes
     ax.set(xlabel=f"{coefficient}: deviation from the estimate (tau = {tau:.3g})")
     farthest = np.argsort(-np.abs(raw / np.maximum(reach, np.finfo(float).tiny)), kind="stable")
     name_rows(ax, clients.index, "clients, by deviation", farthest[:MOST_NAMED])
-    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, fontsize="small")
+    key(ax, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, fontsize="small")
     return without_frame(ax)
 
 

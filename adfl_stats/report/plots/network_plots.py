@@ -11,7 +11,7 @@ from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.network.matching import as_network
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import one_network
-from adfl_stats.report.plots._axes import DOUBTED, QUIET, TRUSTED, axes_for, name_points, without_frame
+from adfl_stats.report.plots._axes import DOUBTED, QUIET, TRUSTED, axes_for, key, name_points, without_frame
 from adfl_stats.trust.weights import trusted_by
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _draw_flags(ax: Axes, flagged: Mask, place: Array) -> Ints:
             place[mask, 0], place[mask, 1], s=_size(len(flagged)), color=colour, edgecolors="white", linewidths=0.5,
             zorder=3, label=f"{text} ({int(mask.sum())})",
         )  # fmt: skip
-    ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, fontsize="small")
+    key(ax, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, fontsize="small")
     return np.flatnonzero(flagged)
 
 
@@ -243,7 +243,7 @@ def _draw_influence(ax: Axes, net: Network, place: Array) -> Ints:
             label=f"influence 0 ({int((~influential).sum())})",
         )  # fmt: skip
         # Below the drawing: inside, a client may stand anywhere.
-        ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), fontsize="small")
+        key(ax, loc="upper center", bbox_to_anchor=(0.5, 0.0), fontsize="small")
     if even:
         ax.text(0.5, -0.01, "all clients count the same", transform=ax.transAxes, ha="center", va="top", color=QUIET)
     else:
