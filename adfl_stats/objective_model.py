@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from adfl_stats._arguments import in_interval, listing, one_of, whole_number
 from adfl_stats._threads import one_blas_thread, team_of
@@ -13,6 +14,7 @@ from adfl_stats._types import Array
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.plan import MAX_ROUNDS, MOST_ROUNDS, Plan, Run
 from adfl_stats.engine.problem import Problem
+from adfl_stats.inference.contrast_errors import contrast_table
 from adfl_stats.inference.objective_results import ObjectiveRecord, ObjectiveResults, at_params
 from adfl_stats.inference.record import run_parts
 from adfl_stats.losses.objective import Objective, checked_objective
@@ -135,12 +137,64 @@ class DecentralizedModel:
             params, last = problem.mean(outcome.theta), outcome.runs[-1]
             parts |= at_params(problem, params, outcome.steps, last, weighted=parts["weighted"])
             parts["history"] = _history(outcome.runs)
+            parts["details"] |= _said_of(problem)
         return ObjectiveResults(ObjectiveRecord(**parts))
+
+    def contrasts(self, res: ObjectiveResults, contrasts: Any, alpha: float = 0.05) -> pd.DataFrame:
+        """Return estimates c' theta with standard errors by client, however many parameters there are.
+
+        The variance is M / (M - 1) sum_m (v_m g_m' u / M)^2 with H u = c, solved by conjugate gradients from Hessian
+        products; it is that of ``res.cov_params()`` where that is available. The noise of minibatches is not in it.
+
+        Parameters
+        ----------
+        res : ObjectiveResults
+            A fit of this model by `DFL`, `Oracle` or `ADFL`.
+        contrasts : array (P,) or (R, P)
+            The vectors c.
+        alpha : float
+            Confidence limits are at level 1 - alpha.
+
+        Returns
+        -------
+        DataFrame
+            estimate, se, lower and upper limit for each row.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import adfl_stats as ad
+        >>> losses = ad.Losses(
+        ...     lambda m, theta, rng: theta - m, np.ones(4), np.zeros(1), product=lambda m, theta, vector: vector
+        ... )
+        >>> model = ad.DecentralizedModel(losses, ad.networks.complete(4))
+        >>> table = model.contrasts(model.fit(step=0.1, rounds=300), [1.0])
+        >>> table["estimate"].round(6).tolist(), bool(np.isclose(table["se"][0], np.std(range(4), ddof=1) / 2))
+        ([1.5], True)
+        """
+        products = getattr(self.objective, "hessian_products", None)
+        if products is None:
+            raise ValueError(
+                "contrasts need Hessian products, which the objective does not have; give Losses(product=...), or "
+                "hessian=True to from_jax or from_torch"
+            )
+        return contrast_table(res, products, contrasts, in_interval(alpha, "alpha", 0.0, 1.0, open_low=True))
 
     def _problem(self, threads: int) -> Problem:
         # Minibatches of a fit begin with the first, whatever was fitted before.
         fresh = getattr(self.objective, "fresh", None)
         return Problem(self.objective if fresh is None else fresh(), self.network, self.weighting, threads)
+
+
+def _said_of(problem: Problem) -> dict[str, Any]:
+    """Return what a summary says of the objective: minibatches, and Hessians that are too large."""
+    objective, said = problem.objective, dict[str, Any]()
+    if getattr(objective, "batch", None) is not None:
+        said["batch"] = objective.batch  # type: ignore[attr-defined]
+    products = getattr(objective, "hessian_products", None)
+    if products is not None and getattr(objective, "curvature", None) is None:
+        said["no_hessian"] = f"not available for {problem.P} parameters at once; see model.contrasts"
+    return said
 
 
 def _history(runs: Sequence[Run]) -> dict[str, Array]:

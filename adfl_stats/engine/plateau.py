@@ -21,6 +21,8 @@ __all__ = ["CUT", "Plateau"]
 CUT, LEVEL = 0.1, 0.8
 # The shortest window that is tested. Ours: six batches of six rounds, and t with 5 degrees of freedom.
 LEAST_ROUNDS = 40
+# Coordinates that are kept of a round, evenly spaced: z has mean zero for any of them. Ours: 40 MB for 1,000 rounds.
+MOST_KEPT = 10_000
 
 
 class Plateau:
@@ -31,7 +33,7 @@ class Plateau:
 
     def add(self, place: Array) -> None:
         """Add the clients' mean (P,) after a round."""
-        self._places.append(place.astype(np.float32))
+        self._places.append(place[:: -(-len(place) // MOST_KEPT)].astype(np.float32))
 
     def reached(self, step: float) -> bool:
         """Return whether the rounds at this step are stationary; if so, forget them."""

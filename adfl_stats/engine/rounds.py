@@ -87,7 +87,7 @@ class _Loop:
             return True
         run.record(last, self.problem.transport)
         if (watch := getattr(self.problem.objective, "watch", None)) is not None:
-            run.watched.append(watch(run.theta))
+            run.watched.append(watch(run.theta, self.problem.threads))
         return True
 
 
@@ -183,7 +183,7 @@ def _with_cuts(loop: _Loop, rounds: int, lines: int) -> bool:
     """Do `rounds` rounds, with a shorter step after each plateau."""
     chunk, plateau, watch = max(1, rounds // lines), Plateau(), loop.watch
     while loop.run.rounds < rounds:
-        loop.watch = loop.run.rounds % chunk == chunk - 1
+        loop.watch = loop.run.rounds % chunk == chunk - 1 or loop.run.rounds == rounds - 1
         if not loop.advance(1):
             return False
         plateau.add(loop.problem.mean(loop.run.theta))

@@ -67,7 +67,9 @@ def at_params(problem: Problem, params: Array, steps: ClientSteps, run: Run, *, 
         if weighted and (deviations := getattr(objective, "noise_sd", None)) is not None:
             noise = noise_covariance(problem, steps, run.step, run.rounds, matrices, deviations)
     exact = getattr(objective, "exact_gradients", None)
-    gradients = problem.whole_gradients(np.tile(params, (problem.M, 1))) if exact is None else exact(params)
+    gradients = (
+        problem.whole_gradients(np.broadcast_to(params, (problem.M, problem.P))) if exact is None else exact(params)
+    )
     totals = np.asarray(objective.totals, dtype=np.float64)
     return {"totals": totals, "gradients": np.asarray(gradients), "hessian": hessian, "noise": noise}
 
@@ -128,7 +130,7 @@ class ObjectiveResults(Estimates):
         """Why there are no standard errors; empty where there are."""
         fit = self.record
         if not len(fit.hessian):
-            return "not available, the objective gives gradients only"
+            return fit.details.get("no_hessian", "not available, the objective gives gradients only")
         if "epsilon" in fit.details and not fit.weighted:
             return "not available, what the noise of private gradients leaves is known for plain rounds only"
         if not fit.smooth:

@@ -13,11 +13,15 @@ import pandas as pd
 from adfl_stats._arguments import float64_array, listing, one_of, whole_number
 from adfl_stats._types import Array, Mask
 
-__all__ = ["PRECISIONS", "Losses"]
+__all__ = ["PRECISIONS", "Losses", "Metrics", "together"]
 
 PRECISIONS = ("float64", "float32")
+# Up to so many parameters Hessians are put together from products. Ours: two products a parameter take seconds.
+MOST_DENSE = 200
+LOSS_IS_TAKEN = "metrics has the name 'loss', which is that of the clients' own losses; choose another"
 
 Gradient = Callable[[int, Array, "np.random.Generator | None"], Array]
+Metrics = Mapping[str, Callable[[Any], Any]] | Callable[[Any], Mapping[str, Any]]
 
 
 class Losses:
@@ -28,7 +32,8 @@ class Losses:
     gradient : callable
         Of the client's number m, parameters theta (P,) and a generator of random numbers for its minibatch; returns the
         gradient (P,). The generator is None where the gradient of all rows is asked for, which judges a client.
-        The k-th call of a fit for client m has the generator ``default_rng([seed, m, k])``.
+        The k-th call of a fit for client m has the generator ``default_rng([seed, m, k])``. With ``batched=True`` it is
+        a function of all clients' parameters (M, P) and a list of M generators, or None; it returns (M, P).
     sizes : array (M,)
         The clients' numbers of rows.
     start : array (P,) or (M, P)
@@ -41,8 +46,17 @@ class Losses:
         Of m and theta: the loss of all rows, for traces, for ``ADFL(measure="loss")`` and for `UBAR`.
     curvature : callable, optional
         Of m and theta: the Hessian (P, P), for standard errors.
-    metrics : mapping of callables, optional
-        Of theta: numbers to follow during the rounds, such as the accuracy on test images.
+    product : callable, optional
+        Of m, theta and a vector (P,): the Hessian's product with it. Up to 200 parameters it gives all standard errors,
+        beyond that those of ``DecentralizedModel.contrasts``.
+    metrics : mapping of callables, or callable, optional
+        Of theta: numbers to follow during the rounds, such as the accuracy on test images. One function that returns a
+        mapping follows several, for example accuracy and loss by one pass over the test images.
+    batch : int, optional
+        Rows of a minibatch, drawn without replacement, where `gradient` draws some: ``ADFL(measure="score")`` derives
+        the sampling error of a client's gradient from minibatches.
+    batched : bool
+        Whether `gradient` takes all clients at once.
     seed : int
         Of the minibatches.
     precision : {"float64", "float32"}
@@ -75,7 +89,10 @@ class Losses:
         names: Sequence[str] | None = None,
         loss: Callable[[int, Array], float] | None = None,
         curvature: Callable[[int, Array], Array] | None = None,
-        metrics: Mapping[str, Callable[[Array], float]] | None = None,
+        product: Callable[[int, Array, Array], Array] | None = None,
+        metrics: Metrics | None = None,
+        batch: int | None = None,
+        batched: bool = False,
         seed: int = 0,
         precision: str = "float64",
     ) -> None:
@@ -90,15 +107,20 @@ class Losses:
         self.P = self._start.shape[-1]
         self.labels = pd.RangeIndex(self.M) if labels is None else pd.Index(labels)
         self.names = [f"p{k}" for k in range(self.P)] if names is None else list(names)
-        for name, wanted in {"gradient": gradient, "loss": loss, "curvature": curvature, **(metrics or {})}.items():
+        several = metrics if isinstance(metrics, Mapping) else {"metrics": metrics}
+        functions = {"gradient": gradient, "loss": loss, "curvature": curvature, "product": product, **several}
+        for name, wanted in functions.items():
             if wanted is not None and not callable(wanted):
                 raise TypeError(f"{name} is {wanted!r}; a function is wanted")
-        if "loss" in (metrics or {}):
-            raise ValueError("metrics has the name 'loss', which is that of the clients' own losses; choose another")
+        if "loss" in several:
+            raise ValueError(LOSS_IS_TAKEN)
         self.counted: Mask = np.ones(self.M, dtype=bool)
         self.seed = whole_number(seed, "seed", 0)
-        self.loss, self.metrics = loss, dict(metrics or {})
-        self._gradient, self._curvature, self._calls = gradient, curvature, 0
+        self.loss = loss
+        self._followed = together(metrics)
+        self.batch = None if batch is None else whole_number(batch, "batch", 1)
+        self._gradient, self._batched, self._curvature, self._product = gradient, batched, curvature, product
+        self._calls = 0
 
     def start(self) -> Array:
         """Return the initial estimates.
@@ -140,6 +162,38 @@ class Losses:
         self._calls += 1
         return self._evaluated(theta, threads, lambda m: np.random.default_rng([self.seed, m, self._calls]))
 
+    def of_minibatches(self, theta: Array, count: int, summary: Callable[[Array], Any], threads: int = 1) -> list[Any]:
+        """Return what a summary says of each client's gradients of some minibatches, which no round has.
+
+        Parameters
+        ----------
+        theta : ndarray (M, P)
+            One row a client.
+        count : int
+            How many minibatches.
+        summary : callable
+            Of the gradients (count, P) of a client; those of all clients at once may be too many to keep.
+        threads : int
+            Clients at a time.
+
+        Returns
+        -------
+        list
+            The summaries.
+        """
+
+        def generator(m: int, k: int) -> np.random.Generator:
+            return np.random.default_rng([self.seed, m, 0, k])
+
+        if self._batched:
+            every = [self._together(theta, [generator(m, k) for m in range(self.M)]) for k in range(count)]
+            return [summary(gradients) for gradients in np.stack(every, axis=1)]
+
+        def one(m: int) -> Any:
+            return summary(np.stack([self._alone(m, theta[m], generator(m, k)) for k in range(count)]))
+
+        return _by_client(one, self.M, threads)
+
     def whole_gradients(self, theta: Array, threads: int = 1) -> Array:
         """Return each client's gradient of all its rows at its row of theta.
 
@@ -155,43 +209,102 @@ class Losses:
         ndarray (M, P)
             The gradients.
         """
-        return self._evaluated(theta[:, None], threads, lambda m: None)[:, 0].astype(np.float64)
+        return self._evaluated(theta[:, None], threads, lambda m: None)[:, 0]
 
     @property
     def curvature(self) -> Callable[[Array], Array] | None:
-        """The clients' Hessians (M, P, P) at theta (P,); None where they are not given."""
-        if (one := self._curvature) is None:
+        """The clients' Hessians (M, P, P) at theta (P,); None where they are not given, or P is large."""
+        if (one := self._curvature) is not None:
+            return lambda theta: np.stack([np.asarray(one(m, theta), dtype=np.float64) for m in range(self.M)])
+        if self.hessian_products is None or self.P > MOST_DENSE:
             return None
-        return lambda theta: np.stack([np.asarray(one(m, theta), dtype=np.float64) for m in range(self.M)])
+        products = self.hessian_products
+        return lambda theta: np.stack([products(theta, unit) for unit in np.eye(self.P)], axis=2)
 
-    def watch(self, theta: Array) -> dict[str, Array]:
+    @property
+    def hessian_products(self) -> Callable[[Array, Array], Array] | None:
+        """Products (M, P) of the clients' Hessians at theta (P,) with a vector (P,); None where they are not given."""
+        if (one := self._product) is None:
+            return None
+        return lambda theta, vector: np.stack(
+            [self._of_shape(one(m, theta, vector), "product", m).astype(np.float64) for m in range(self.M)]
+        )
+
+    def watch(self, theta: Array, threads: int = 1) -> dict[str, Array]:
         """Return what is followed during the rounds, by client.
 
         Parameters
         ----------
         theta : ndarray (M, P)
             One row a client.
+        threads : int
+            Clients at a time.
 
         Returns
         -------
         dict of ndarray (M,)
             The loss, if there is one, and each metric.
         """
-        found = {} if self.loss is None else {"loss": np.array([self.loss(m, own) for m, own in enumerate(theta)])}
-        found |= {name: np.array([one(own) for own in theta]) for name, one in self.metrics.items()}
-        return {name: values.astype(np.float64) for name, values in found.items()}
+
+        def one(m: int) -> dict[str, float]:
+            followed = self._followed(theta[m])
+            if "loss" in followed:
+                raise ValueError(LOSS_IS_TAKEN)
+            own = {} if self.loss is None else {"loss": float(self.loss(m, theta[m]))}
+            return own | {name: float(value) for name, value in followed.items()}
+
+        lines = _by_client(one, self.M, threads)
+        return {name: np.array([line[name] for line in lines]) for name in lines[0]}
 
     def _evaluated(self, theta: Array, threads: int, generator: Callable[[int], Any]) -> Array:
-        def one(m: int) -> Array:
-            found = [np.asarray(self._gradient(m, at, generator(m)), dtype=self.dtype) for at in theta[m]]
-            if any(gradient.shape != (self.P,) for gradient in found):
-                raise ValueError(
-                    f"gradient returned shape {found[0].shape} for client {listing([self.labels[m]])}; ({self.P},) is "
-                    "wanted, one number for each parameter"
-                )
-            return np.stack(found)
+        """Return the gradients (M, R, P), with the minibatches of the clients' generators, or of all rows."""
+        if self._batched:
+            several = range(theta.shape[1])
+            return np.stack(
+                [self._together(theta[:, r], [generator(m) for m in range(self.M)]) for r in several], axis=1
+            )
 
-        if threads > 1:
-            with ThreadPoolExecutor(threads) as team:
-                return np.stack(list(team.map(one, range(self.M))))
-        return np.stack([one(m) for m in range(self.M)])
+        def one(m: int) -> Array:
+            return np.stack([self._alone(m, at, generator(m)) for at in theta[m]])
+
+        return np.stack(_by_client(one, self.M, threads))
+
+    def _alone(self, m: int, theta: Array, rng: np.random.Generator | None) -> Array:
+        return self._of_shape(self._gradient(m, theta, rng), "gradient", m)
+
+    def _together(self, theta: Array, rngs: list[Any]) -> Array:
+        """Return the gradients (M, P) of a function for all clients at once."""
+        every: Any = self._gradient
+        found = np.asarray(every(theta, None if rngs[0] is None else rngs), dtype=self.dtype)
+        if found.shape != (self.M, self.P):
+            raise ValueError(
+                f"gradient returned shape {found.shape} for all clients; {self.M, self.P} is wanted with batched=True"
+            )
+        return found
+
+    def _of_shape(self, found: Any, name: str, m: int) -> Array:
+        """Return what a function found for client m, after a look at its shape."""
+        values = np.asarray(found, dtype=self.dtype)
+        if values.shape != (self.P,):
+            raise ValueError(
+                f"{name} returned shape {values.shape} for client {listing([self.labels[m]])}; ({self.P},) is wanted, "
+                "one number for each parameter"
+            )
+        return values
+
+
+def together(metrics: Metrics | None) -> Callable[[Any], Mapping[str, Any]]:
+    """Return one function that returns every metric by name."""
+    if metrics is None:
+        return lambda at: {}
+    if callable(metrics):
+        return metrics
+    return lambda at: {name: one(at) for name, one in metrics.items()}
+
+
+def _by_client(one: Callable[[int], Any], M: int, threads: int) -> list[Any]:
+    """Return what a function finds for each client, some at a time; their number never changes a result."""
+    if threads == 1:
+        return [one(m) for m in range(M)]
+    with ThreadPoolExecutor(threads) as team:
+        return list(team.map(one, range(M)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from adfl_stats._arguments import one_of, whole_number
 from adfl_stats._types import Array
-from adfl_stats.losses.any_loss import PRECISIONS, Losses
+from adfl_stats.losses.any_loss import PRECISIONS, Losses, Metrics, together
 
 __all__ = ["from_jax", "from_torch"]
 
@@ -22,7 +22,8 @@ def from_jax(
     data: Sequence[Any] | Mapping[Any, Any],
     *,
     batch: int | None = None,
-    metrics: Mapping[str, Callable[[Any], Any]] | None = None,
+    metrics: Metrics | None = None,
+    hessian: bool = False,
     precision: str = "float64",
     seed: int = 0,
 ) -> Losses:
@@ -40,8 +41,10 @@ def from_jax(
         The rows of each client, such as (X, y); in every leaf the first axis is that of the rows.
     batch : int, optional
         Rows of a minibatch, drawn anew without replacement for every gradient; all rows if not given.
-    metrics : mapping of callables, optional
-        Of the parameters: numbers to follow during the rounds.
+    metrics : mapping of callables, or callable, optional
+        Of the parameters: numbers to follow during the rounds, or several by name.
+    hessian : bool
+        Whether to derive Hessian products as well, for standard errors: see `Losses`.
     precision : {"float64", "float32"}
         Of the computation, and of the clients' estimates during the rounds.
     seed : int
@@ -94,11 +97,17 @@ def from_jax(
     def gradient(m: int, theta: Array, rng: np.random.Generator | None) -> Array:
         return np.asarray(slope(theta.astype(precision), rows_of(m, rng)))
 
+    @jax.jit
+    def along(theta: Any, vector: Any, rows: Any) -> Any:
+        return jax.jvp(lambda at: slope(at, rows), (theta,), (vector,))[1]
+
+    def product(m: int, theta: Array, vector: Array) -> Array:
+        return np.asarray(along(theta.astype(precision), vector.astype(precision), held[m]))
+
     def own_loss(m: int, theta: Array) -> float:
         return float(value(theta.astype(precision), held[m]))
 
-    def followed(metric: Callable[[Any], Any]) -> Callable[[Array], float]:
-        return exact(lambda theta: float(metric(unravel(theta.astype(precision)))))
+    followed = together(metrics)
 
     return Losses(
         exact(gradient),
@@ -107,7 +116,9 @@ def from_jax(
         labels=labels,
         names=_leaf_names(jax, params),
         loss=exact(own_loss),
-        metrics={name: followed(metric) for name, metric in (metrics or {}).items()},
+        product=exact(product) if hessian else None,
+        batch=size,
+        metrics=exact(lambda theta: followed(unravel(theta.astype(precision)))),
         seed=seed,
         precision=precision,
     )
@@ -119,7 +130,8 @@ def from_torch(
     data: Sequence[tuple[Any, Any]] | Mapping[Any, tuple[Any, Any]],
     *,
     batch: int | None = None,
-    metrics: Mapping[str, Callable[[Any], Any]] | None = None,
+    metrics: Metrics | None = None,
+    hessian: bool = False,
     seed: int = 0,
 ) -> Losses:
     """Make an objective of a PyTorch module and a loss; tested with torch 2.13 on a CPU.
@@ -135,8 +147,10 @@ def from_torch(
         Inputs and targets of each client; the first axis is that of the rows.
     batch : int, optional
         Rows of a minibatch, drawn anew without replacement for every gradient; all rows if not given.
-    metrics : mapping of callables, optional
-        Of the module, with a client's parameters in it: numbers to follow during the rounds.
+    metrics : mapping of callables, or callable, optional
+        Of the module, with a client's parameters in it: numbers to follow during the rounds, or several by name.
+    hessian : bool
+        Whether to derive Hessian products as well, for standard errors: see `Losses`.
     seed : int
         Of the minibatches.
 
@@ -175,16 +189,23 @@ def from_torch(
         return np.concatenate([one.detach().numpy().ravel() for one in found])
 
     def own_loss(m: int, theta: Array) -> float:
-        with torch.no_grad():
+        with one_client, torch.no_grad():
             return float(loss_at(m, theta, None))
 
-    def followed(metric: Callable[[Any], Any]) -> Callable[[Array], float]:
-        def at(theta: Array) -> float:
-            with torch.no_grad():
-                set_to(theta)
-                return float(metric(module))
+    def product(m: int, theta: Array, vector: Array) -> Array:
+        with one_client:
+            slopes = torch.autograd.grad(loss_at(m, theta, None), parameters, create_graph=True)
+            along = torch.cat([one.reshape(-1) for one in slopes]) @ torch.as_tensor(vector, dtype=kind)
+            # A loss that is linear in some parameter has no second derivative there.
+            found = torch.autograd.grad(along, parameters, allow_unused=True, materialize_grads=True)
+        return np.concatenate([one.detach().numpy().ravel() for one in found])
 
-        return at
+    followed = together(metrics)
+
+    def watched(theta: Array) -> Mapping[str, Any]:
+        with one_client, torch.no_grad():
+            set_to(theta)
+            return {name: float(value) for name, value in followed(module).items()}
 
     named = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
     return Losses(
@@ -194,7 +215,9 @@ def from_torch(
         labels=labels,
         names=[label for name, one in named for label in _entries(name, tuple(one.shape))],
         loss=own_loss,
-        metrics={name: followed(metric) for name, metric in (metrics or {}).items()},
+        product=product if hessian else None,
+        batch=size,
+        metrics=watched,
         seed=seed,
     )
 

@@ -74,9 +74,9 @@ class Method(ABC):
     ----------
     name : str
         Shown in summaries.
-    needs : {"gradients", "losses", "curvature"}
-        What it asks of the clients' losses: gradients, which every objective has; or also values, or curvatures and
-        scores, which generalised linear models have.
+    needs : {"gradients", "losses", "scores", "curvature"}
+        What it asks of the clients' losses: gradients, which every objective has; or also values; or scores, for which
+        minibatches are enough; or curvatures and scores, which generalised linear models have.
     has_limit : bool
         Whether its rounds are those of weighted DFL, equation (4.1), whose limit ``solver="limit"`` solves for.
     sets_aside : bool
@@ -212,14 +212,23 @@ class Combining(Method):
 
 
 # What an objective with gradients only does not have.
-MISSING = {"losses": "the values of the losses", "curvature": "the curvatures and scores of the losses"}
+MISSING = {
+    "losses": "the values of the losses",
+    "scores": "the curvatures and scores of the losses, or minibatches of a known size (Losses(batch=...))",
+    "curvature": "the curvatures and scores of the losses",
+}
 
 
 def check_needs(method: Method, problem: Problem, plan: Plan) -> None:
     """Raise ValueError where the objective does not have what the method or the solver needs."""
     objective = type(problem.objective).__name__
-    has = {"gradients": True, "losses": problem.has_losses, "curvature": problem.has_curvature}[method.needs]
-    if not has:
+    has = {
+        "gradients": True,
+        "losses": problem.has_losses,
+        "scores": problem.has_curvature or getattr(problem.objective, "batch", None) is not None,
+        "curvature": problem.has_curvature,
+    }
+    if not has[method.needs]:
         raise ValueError(
             f"{method.name} needs {MISSING[method.needs]}, and the objective, a {objective}, has gradients only. Use a "
             "method that needs no more, such as ad.DFL(), ad.Bridge() or ad.ADFL(lam=1.0, measure='norm')"

@@ -88,8 +88,10 @@ class ADFL(Method):
         Suspicion: the norm of the client's gradient, as in the paper; or by how much the square root of
         Rao's score statistic n_m g' I_m^+ g / phi exceeds that of its chi-square 95 % point, and zero
         below, which allows for the clients' sizes and covariates and leaves ordinary clients their full
-        weight. This statistic has one dispersion for all clients; flags, p-values and `screen` use the score test
-        of the model of clients, with its calibrated null distribution, so that the two may differ about a client.
+        weight. Losses of your own with minibatches have the norm in units of its sampling error instead, compared
+        with its 95 % point (see `trust.minibatch_scores`). Rao's statistic has one dispersion for all clients; flags,
+        p-values and `screen` use the score test of the model of clients, with its calibrated null distribution, so that
+        the two may differ about a client.
         "loss" is the client's mean loss, for `Losses` (ours): of networks for images the norm does not tell clients
         with few classes from those with wrong labels.
         None takes "norm" with a single number for `lam`, else "score".
@@ -193,10 +195,10 @@ class ADFL(Method):
 
     @property
     def needs(self) -> str:
-        """Gradients are enough for the paper's method, their norm, with a given lambda; losses for those."""
+        """Gradients are enough for the paper's method, their norm, with a given lambda; others need what they use."""
         if not self._fixed or self.models_clients:
             return "curvature"
-        return {"norm": "gradients", "loss": "losses", "score": "curvature"}[self._measure]
+        return {"norm": "gradients", "loss": "losses", "score": "scores"}[self._measure]
 
     @property
     def _measure(self) -> str:

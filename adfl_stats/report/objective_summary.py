@@ -82,6 +82,8 @@ def objective_notes(res: ObjectiveResults) -> list[str]:
             "Standard errors are by client (CR1), from the clients' gradients and the objective's Hessian, given the "
             f"clients' final weights. Tests and intervals use the t distribution with {res.df:.0f} degrees of freedom."
         )
+        if (batch := res.record.details.get("batch")) is not None:
+            errors += f" The noise of minibatches of {batch} rows, which the estimate has as well, is not in them."
     many = len(res.params) > MOST_PARAMETERS
     return [
         errors,

@@ -10,11 +10,14 @@ import numpy as np
 
 from adfl_stats._types import Array
 
-__all__ = ["ImageNetwork", "lenet5", "small_vgg", "vgg16"]
+__all__ = ["ImageNetwork", "cross_entropy", "lenet5", "small_vgg", "vgg16"]
 
 # Channels of the convolutions, 3 x 3 each; "M" halves the sides.
 VGG16 = (64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 512, 512, "M", 512, 512, 512, "M")
 SMALL_VGG = (16, 16, "M", 32, 32, "M", 64, 64, "M")
+
+# Images at a time. Ours: 1,000 in parts of 50 take 50 ms of a core with LeNet5, 80 ms at once.
+PART = 50
 
 
 class ImageNetwork:
@@ -66,13 +69,30 @@ class ImageNetwork:
             at = self._activation(at @ weight + offset)
         return at @ weights + offsets
 
-    def loss(self, params: Any, rows: Any) -> Any:
-        """Return the mean cross-entropy of rows (images, classes)."""
+    def logits_in_parts(self, params: Any, images: Any) -> Any:
+        """Return `logits` of many images, some at a time: all at once do not fit into a processor's cache."""
         import jax
 
+        whole, found = len(images) // PART * PART, []
+        if whole > 0:
+            parts = images[:whole].reshape(-1, PART, *images.shape[1:])
+            found += [jax.lax.map(lambda part: self.logits(params, part), parts).reshape(whole, -1)]
+        if whole < len(images):
+            found += [self.logits(params, images[whole:])]
+        return jax.numpy.concatenate(found)
+
+    def loss(self, params: Any, rows: Any) -> Any:
+        """Return the mean cross-entropy of rows (images, classes)."""
         images, classes = rows
-        logs = jax.nn.log_softmax(self.logits(params, images))
-        return -jax.numpy.take_along_axis(logs, classes[:, None], axis=1).mean()
+        return cross_entropy(self.logits(params, images), classes)
+
+
+def cross_entropy(logits: Any, classes: Any) -> Any:
+    """Return the mean cross-entropy of logits (rows, classes) and the right classes (rows,)."""
+    import jax
+
+    logs = jax.nn.log_softmax(logits)
+    return -jax.numpy.take_along_axis(logs, classes[:, None], axis=1).mean()
 
 
 def lenet5(seed: int = 0) -> ImageNetwork:
@@ -80,8 +100,9 @@ def lenet5(seed: int = 0) -> ImageNetwork:
     from jax import numpy as jnp
 
     def convolved(layers: Any, images: Any) -> Any:
-        at = _pooled(jnp.tanh(_convolution(images, layers[0], "SAME")), "mean")
-        return _pooled(jnp.tanh(_convolution(at, layers[1], "VALID")), "mean")
+        framed = jnp.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)))
+        at = _pooled(jnp.tanh(_banded_convolution(framed, layers[0])), "mean")
+        return _pooled(jnp.tanh(_banded_convolution(at, layers[1])), "mean")
 
     return ImageNetwork([(5, 5, 1, 6), (5, 5, 6, 16), (400, 120), (120, 84), (84, 10)], convolved, jnp.tanh, seed)
 
@@ -126,6 +147,27 @@ def _convolution(images: Any, layer: Any, padding: str) -> Any:
 
     axes = ("NHWC", "HWIO", "NHWC")
     return lax.conv_general_dilated(images, layer[0], (1, 1), padding, dimension_numbers=axes) + layer[1]
+
+
+def _banded_convolution(images: Any, layer: Any) -> Any:
+    """Return the convolution without padding, as one product of rows of the images with a banded matrix.
+
+    For few channels: XLA's own takes 1.6 times as long for a gradient of LeNet5 on a CPU, although it does fewer
+    multiplications.
+    """
+    from jax import numpy as jnp
+
+    weight, offset = layer
+    size, _, channels, features = weight.shape
+    rows, height, width, _ = images.shape
+    across, down = width - size + 1, height - size + 1
+    # Column x of the image has tap j of the result's column x - j.
+    taps = np.stack([np.eye(width, across, -j, dtype=np.float32) for j in range(size)])
+    band = jnp.einsum("ijco,jxy->ixcyo", weight, taps.astype(weight.dtype))
+    lines = images.reshape(rows, height, width * channels)
+    stacked = jnp.concatenate([lines[:, i : i + down] for i in range(size)], axis=2)
+    found = stacked.reshape(rows * down, -1) @ band.reshape(size * width * channels, -1)
+    return found.reshape(rows, down, across, features) + offset
 
 
 def _pooled(images: Any, kind: str) -> Any:

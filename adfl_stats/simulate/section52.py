@@ -18,14 +18,16 @@ from adfl_stats._files import replacing
 from adfl_stats._types import Array, Mask
 from adfl_stats.datasets.images import Images
 from adfl_stats.errors import DivergenceError
+from adfl_stats.inference.objective_results import ObjectiveResults
 from adfl_stats.losses.automatic import from_jax
 from adfl_stats.methods import ADFL, DFL, SLBRN, Bridge, ClippedGossip, Method, Oracle
 from adfl_stats.network.generators import directed_circle, erdos_renyi
 from adfl_stats.network.network import Network
 from adfl_stats.objective_model import DecentralizedModel
 from adfl_stats.simulate.figure1 import needs_matplotlib
-from adfl_stats.simulate.image_networks import ImageNetwork, lenet5, small_vgg
+from adfl_stats.simulate.image_networks import ImageNetwork, cross_entropy, lenet5, small_vgg
 from adfl_stats.trust.class_agreement import class_agreement
+from adfl_stats.trust.weights import TRUST
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,6 +51,7 @@ __all__ = [
 CORRUPTIONS = ("LF", "OOD")
 CLASSES = 10
 LINES = 10
+AGREEMENT = "aDFL (agreement)"
 NETWORKS: dict[str, Callable[[int], Network]] = {
     "circle-4": lambda M: directed_circle(M, 4),
     "circle-5": lambda M: directed_circle(M, 5),
@@ -149,10 +152,13 @@ def shared_images(images: Images, setting: Setting, size: Size) -> Shared:
         data[m] = _corrupted(*data[m], setting.corruption, rng)
     network = lenet5(setting.replicate) if side[2] == 1 else small_vgg(setting.replicate)
     tests = images.test_images[: size.test].reshape(-1, *side), images.test_y[: size.test]
-    followed = {
-        "accuracy": jax.jit(lambda params: (network.logits(params, tests[0]).argmax(axis=1) == tests[1]).mean()),
-        "test loss": jax.jit(lambda params: network.loss(params, tests)),
-    }
+
+    @jax.jit
+    def followed(params: Any) -> dict[str, Any]:
+        logits = network.logits_in_parts(params, tests[0])
+        right = (logits.argmax(axis=1) == tests[1]).mean()
+        return {"accuracy": right, "test loss": cross_entropy(logits, tests[1])}
+
     losses = from_jax(
         network.loss,
         network.params,
@@ -171,19 +177,32 @@ def _corrupted(images: Any, classes: Any, kind: str, rng: np.random.Generator) -
     return (0.7 * images + rng.uniform(size=images.shape)).astype(np.float32), classes
 
 
-def methods(shared: Shared, network: Network, *, undirected: bool) -> dict[str, Method]:
-    """Return the methods to compare; trimming and lambda are ours. SLBRN is for undirected networks."""
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fit, and which of its runs has the lines of each method: two that share a run are not run twice."""
+
+    method: Method
+    run_of: dict[str, int]
+
+
+def fits(shared: Shared, network: Network, *, undirected: bool) -> list[Fit]:
+    """Return the fits of a setting; trimming and lambda are ours. SLBRN is for undirected networks.
+
+    BRIDGE-M is the start of the paper's aDFL, its first run. Where `class_agreement` sets just the abnormal clients
+    aside, DFL with its weights is the oracle, to the bit.
+    """
     b = max((int(network.in_degree.min()) - 1) // 2, 0)
-    found: dict[str, Method] = {
-        "oracle": Oracle(shared.abnormal),
-        "aDFL (agreement)": DFL(weights=agreeing(shared)),
-        "aDFL (paper)": ADFL(lam=3.0, measure="norm", stages=2, init=Bridge("median")),
-        "DFL": DFL(),
-        "BRIDGE-M": Bridge("median"),
-        "BRIDGE-T": Bridge("trimmed", b=b),
-        "ClippedGossip": ClippedGossip(),
-    }
-    return found | ({"SLBRN-M": SLBRN("median")} if undirected else {})
+    found, weights = Fit(Oracle(shared.abnormal), {"oracle": -1}), agreeing(shared)
+    if np.array_equal(weights, ~shared.abnormal):
+        first = [Fit(found.method, found.run_of | {AGREEMENT: -1})]
+    else:
+        first = [found, Fit(DFL(weights=weights), {AGREEMENT: -1})]
+    paper = ADFL(lam=3.0, measure="norm", stages=2, init=Bridge("median"))
+    others: dict[str, Method] = {"DFL": DFL(), "BRIDGE-T": Bridge("trimmed", b=b), "ClippedGossip": ClippedGossip()}
+    if undirected:
+        others["SLBRN-M"] = SLBRN("median")
+    alone = [Fit(method, {name: -1}) for name, method in others.items()]
+    return [*first, *alone, Fit(paper, {"BRIDGE-M": 0, "aDFL (paper)": -1})]
 
 
 def agreeing(shared: Shared) -> Array:
@@ -196,39 +215,48 @@ def agreeing(shared: Shared) -> Array:
 
 
 def run_setting(images: Images, setting: Setting, size: Size, folder: Path) -> Iterator[str]:
-    """Run the fits of a setting that have no file yet; return the name of each when it is done."""
+    """Run the fits of a setting that have no file yet; return the name of each method when it is done."""
     where = folder / setting.name
     where.mkdir(parents=True, exist_ok=True)
     network = NETWORKS[setting.network](size.M)
     shared = shared_images(images, setting, size)
     model = DecentralizedModel(shared.losses, network)
-    for name, method in methods(shared, network, undirected=setting.network.startswith("er")).items():
-        file = where / f"{name}.csv"
-        if not file.exists():
-            lines = _fitted(model, method, shared, size).assign(method=name, **asdict(setting))
-            with replacing(file) as stream:
-                stream.write(lines.to_csv(index=False).encode())
-        yield name
+    for fit in fits(shared, network, undirected=setting.network.startswith("er")):
+        files = {name: where / f"{name}.csv" for name in fit.run_of}
+        if not all(file.exists() for file in files.values()):
+            res = _fitted(model, fit.method, size)
+            for name, file in files.items():
+                lines = _lines(res, fit.run_of[name], shared, size).assign(method=name, **asdict(setting))
+                with replacing(file) as stream:
+                    stream.write(lines.to_csv(index=False).encode())
+        yield from files
 
 
-def _fitted(model: DecentralizedModel, method: Method, shared: Shared, size: Size) -> pd.DataFrame:
-    """Return accuracy and loss on test images over the rounds: mean and spread over normal clients."""
+def _fitted(model: DecentralizedModel, method: Method, size: Size) -> ObjectiveResults | None:
+    """Return a fit, None where it diverges."""
     try:
-        res = model.fit(method, step=size.step, rounds=size.rounds, lines=LINES)
+        return model.fit(method, step=size.step, rounds=size.rounds, lines=LINES, schedule="plateau")
     except DivergenceError:
+        return None
+
+
+def _lines(res: ObjectiveResults | None, run: int, shared: Shared, size: Size) -> pd.DataFrame:
+    """Return accuracy and loss on test images over the rounds of a run: mean and spread over normal clients."""
+    if res is None:
         return pd.DataFrame({"round": [size.rounds], "accuracy": [np.nan]})
-    last, normal = res.trace["run"] == res.trace["run"].max(), ~shared.abnormal
-    accuracy, loss = (res.history(name)[last.to_numpy()].to_numpy()[:, normal] for name in ("accuracy", "test loss"))
-    weights = res.client_weights.to_numpy()
+    runs, normal = res.trace["run"].to_numpy(), ~shared.abnormal
+    chosen = runs == np.unique(runs)[run]
+    accuracy, loss = (res.history(name)[chosen].to_numpy()[:, normal] for name in ("accuracy", "test loss"))
+    weights = res.client_weights.to_numpy() if run == -1 else np.ones(len(normal))
     return pd.DataFrame(
         {
-            "round": res.trace["round"][last].to_numpy(),
+            "round": res.trace["round"][chosen].to_numpy(),
             "accuracy": accuracy.mean(axis=1),
             "lowest": accuracy.min(axis=1),
             "highest": accuracy.max(axis=1),
             "loss": loss.mean(axis=1),
-            "abnormal with weight": int((weights[~normal] > 0.1).sum()),
-            "normal without": int((weights[normal] <= 0.1).sum()),
+            "abnormal with weight": int((weights[~normal] > TRUST).sum()),
+            "normal without": int((weights[normal] <= TRUST).sum()),
         }
     )
 

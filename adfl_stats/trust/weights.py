@@ -9,6 +9,7 @@ from adfl_stats._types import Array, Mask
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.losses.point_sums import plain_scores
+from adfl_stats.trust.minibatch_scores import minibatch_excess
 
 __all__ = [
     "MEASURES",
@@ -38,6 +39,7 @@ def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
     "norm" is the norm of its gradient, as in equation (4.4); "score" by how much the square root of Rao's
     score statistic exceeds that of its chi-square 95 % point, and zero below. The statistic is `plain_scores`, with
     one dispersion for all clients; flags and `screen` use that of the model of clients with its calibrated null.
+    Of losses without curvature it is the excess of the gradient's norm over its sampling error, by minibatches.
     "loss" is the client's own mean loss, for any losses (ours).
     """
     if measure == "loss" and problem.has_curvature:
@@ -45,7 +47,9 @@ def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
     if measure in ("norm", "loss"):
         losses = measure == "loss"
         values = problem.own_losses(theta) if losses else np.linalg.norm(problem.whole_gradients(theta), axis=1)
-        return np.where(problem.objective.counted, values, LARGEST)
+        return np.where(problem.objective.counted, values.astype(np.float64), LARGEST)
+    if not problem.has_curvature:
+        return np.minimum(minibatch_excess(problem, theta, QUANTILE), LARGEST)
     scores, ranks = plain_scores(problem.glm.data, problem.glm.family, theta, problem.transport.gather)
     # A client without information has rank zero and score zero.
     usual = np.sqrt(stats.chi2.ppf(QUANTILE, np.maximum(ranks, 1)))

@@ -9,7 +9,7 @@ from adfl_stats.datasets.images import Images
 
 jax = pytest.importorskip("jax")
 
-from adfl_stats.simulate import section52  # noqa: E402
+from adfl_stats.simulate import image_networks, section52  # noqa: E402
 from adfl_stats.simulate.image_networks import lenet5, small_vgg, vgg16  # noqa: E402
 
 SMALL = section52.Size(6, 60, 2, 0.2, 30, 40, ("circle-4",), (0.34,), ("LF",))
@@ -53,6 +53,23 @@ def test_gradients_by_differences():
     np.testing.assert_allclose(losses.whole_gradients(theta[None])[0] @ direction, differences, rtol=1e-4)
 
 
+def test_the_banded_product_is_the_convolution():
+    rng = np.random.default_rng(2)
+    images, weight, offset = rng.normal(size=(3, 9, 7, 2)), rng.normal(size=(5, 5, 2, 3)), rng.normal(size=3)
+    found = image_networks._banded_convolution(images, (weight, offset))
+    for at in np.ndindex(3, 5, 3):
+        window = images[at[0], at[1] : at[1] + 5, at[2] : at[2] + 5]
+        wanted = np.einsum("ijc,ijco->o", window, weight) + offset
+        np.testing.assert_allclose(found[at], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [20, 50, 130])
+def test_logits_in_parts_are_those_at_once(count):
+    net, images = lenet5(1), np.random.default_rng(0).uniform(size=(count, 28, 28, 1)).astype(np.float32)
+    wanted = net.logits(net.params, images)
+    np.testing.assert_allclose(net.logits_in_parts(net.params, images), wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("net", [small_vgg(1), vgg16(1)])
 def test_shapes_of_the_vggs(net):
     found = jax.eval_shape(net.logits, net.params, np.zeros((3, 32, 32, 3), dtype=np.float32))
@@ -65,9 +82,8 @@ def test_a_study_is_resumed(images, tmp_path, monkeypatch):
     assert shared.abnormal.sum() == 2
     assert all(len(np.unique(classes)) <= 5 for _, classes in shared.data)
     oracle = tmp_path / setting.name / "oracle.csv"
-    keep = {"oracle", "DFL", "aDFL (agreement)"}
-    every = section52.methods
-    monkeypatch.setattr(section52, "methods", lambda *a, **k: {n: m for n, m in every(*a, **k).items() if n in keep})
+    keep, every = {"oracle", "DFL", "aDFL (agreement)"}, section52.fits
+    monkeypatch.setattr(section52, "fits", lambda *a, **k: [fit for fit in every(*a, **k) if set(fit.run_of) <= keep])
     assert set(section52.run_setting(images, setting, SMALL, tmp_path)) == keep
     first = oracle.read_text()
     oracle.write_text("round\n1\n")
@@ -79,6 +95,24 @@ def test_a_study_is_resumed(images, tmp_path, monkeypatch):
     assert table["accuracy"].between(0.0, 1.0).all()
     assert section52.last_lines(table).shape == (1, 3)
     assert len(section52.draw_accuracy(table).axes) == 1
+
+
+def test_methods_that_share_a_fit_are_those_alone(images, monkeypatch):
+    """BRIDGE-M is the first run of the paper's aDFL, and DFL with the right weights the oracle, to the bit."""
+    setting = next(s for s in section52.settings(SMALL, 1) if s.skew == "none")
+    shared = section52.shared_images(images, setting, SMALL)
+    network = section52.NETWORKS[setting.network](SMALL.M)
+    right = (~shared.abnormal).astype(float)
+    monkeypatch.setattr(section52, "agreeing", lambda shared: right)
+    fits = section52.fits(shared, network, undirected=False)
+    model = ad.DecentralizedModel(shared.losses, network)
+    alone = {"BRIDGE-M": ad.Bridge("median"), "aDFL (agreement)": ad.DFL(weights=right)}
+    for name, method in alone.items():
+        fit = next(fit for fit in fits if name in fit.run_of)
+        assert len(fit.run_of) == 2
+        found = section52._lines(section52._fitted(model, fit.method, SMALL), fit.run_of[name], shared, SMALL)
+        wanted = section52._lines(section52._fitted(model, method, SMALL), -1, shared, SMALL)
+        assert found.equals(wanted)
 
 
 def test_the_command_says_what_it_needs(capsys):
