@@ -29,8 +29,8 @@ Slope = Callable[[Array], Array]
 Update = Callable[[Array, float], Array]
 # Several rounds in place: theta (M, P), step, number, moves and their limit; returns how many were done.
 Rounds = Callable[[Array, float, int, Array, float], int]
-# Rounds after which places agree on the longest moves. Ours: agreeing costs about as much as the messages of a round.
-AGREED_ROUNDS = 16
+# Rounds after which places agree on the longest moves. Ours: agreeing costs several times the messages of a round.
+AGREED_ROUNDS = 64
 
 
 class Exchange:
