@@ -19,6 +19,7 @@ from adfl_stats.data.leverage import mallows
 from adfl_stats.engine import attacks
 from adfl_stats.engine.gossip import Gossip
 from adfl_stats.engine.mpi import MPI
+from adfl_stats.engine.rank_data import RankData
 from adfl_stats.errors import (
     AdflWarning,
     ConditionWarning,
@@ -109,6 +110,7 @@ __all__ = [
     "NetworkWarning",
     "Oracle",
     "OracleComparison",
+    "RankData",
     "Results",
     "Ridge",
     "Screening",

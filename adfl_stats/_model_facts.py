@@ -6,10 +6,12 @@ import pickle
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adfl_stats._archives import digest
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.plan import Plan
+from adfl_stats.engine.rank_data import RankData
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Ridge
 from adfl_stats.methods import Method
@@ -21,9 +23,11 @@ __all__ = ["facts_of_fit", "facts_of_model"]
 
 
 class _Model(Protocol):
-    """The arguments of a `DecentralizedGLM`."""
+    """The arguments of a `DecentralizedGLM`, and digests of the rows of all clients (M,)."""
 
     data: ClientData
+    everybody: ClientData | RankData
+    row_digests: NDArray[np.uint64]
     network: Network | NetworkSchedule
     family: Family
     weighting: str
@@ -32,11 +36,11 @@ class _Model(Protocol):
 
 def facts_of_model(model: _Model) -> dict[str, str]:
     """Return what identifies a model but for its rows: digests of clients and network, the other arguments in words."""
-    data = model.data
+    whole = model.everybody
     return {
-        "the data's rows": f"{data.n_rows} of {data.n_clients} clients",
-        "the clients": digest(np.array(list(map(str, data.labels)))),
-        "the columns": ", ".join(data.names),
+        "the data's rows": f"{whole.n_rows} of {whole.n_clients} clients",
+        "the clients": digest(np.array(list(map(str, whole.labels)))),
+        "the columns": ", ".join(model.data.names),
         "the network": digest(*to_arrays(model.network)[0].values()),
         "the family": repr(model.family),
         "the weighting": model.weighting,
@@ -46,10 +50,8 @@ def facts_of_model(model: _Model) -> dict[str, str]:
 
 def facts_of_fit(model: _Model, method: Method, plan: Plan) -> dict[str, str]:
     """Return what identifies a fit: the model, its rows, the method and the options."""
-    data = model.data
-    rows = (data.X, data.y, data.offsets, data.linear_offset, data.row_weights)
     return facts_of_model(model) | {
-        "the rows": digest(*(part for part in rows if part is not None)),
+        "the rows": digest(model.row_digests),
         "the options": repr(plan),
         "the method": digest(np.frombuffer(pickle.dumps(method), dtype=np.uint8)),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from adfl_stats._arguments import listing
 from adfl_stats._warn import warn
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.data.whole import Whole
 from adfl_stats.engine.numerical_error import NumericalError
 from adfl_stats.engine.plan import Plan, Run
 from adfl_stats.engine.problem import OVERFLOW_ADVICE
@@ -44,11 +45,11 @@ def warn_of_network(network: Network | NetworkSchedule) -> list[str]:
     return [said]
 
 
-def warn_of_overflow(data: ClientData) -> list[str]:
+def warn_of_overflow(data: ClientData, whole: Whole) -> list[str]:
     """Name the clients that are set aside; return what the summary repeats."""
-    if data.set_aside is None:
+    aside = whole.named(~data.counted)
+    if not len(aside):
         return []
-    aside = data.labels[data.set_aside]
     said = (
         f"{len(aside)} client(s) were set aside with weight 0, because their numbers overflow where the others "
         f"agree: {listing(aside)}. {OVERFLOW_ADVICE}"

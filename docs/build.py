@@ -39,7 +39,7 @@ NAMESPACES = {
 GROUPS = {
     "Data, network, model": [
         "ClientData", "Network", "DecentralizedGLM", "DecentralizedModel", "Losses", "family", "Huber", "Ridge",
-        "mallows", "MPI", "Gossip",
+        "mallows", "MPI", "RankData", "Gossip",
     ],
     "Methods": [
         "ADFL", "DFL", "Oracle", "Local", "Bridge", "ClippedGossip", "GeometricMedian", "IOS", "NNA", "UBAR", "SLBRN",

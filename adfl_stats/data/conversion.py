@@ -11,11 +11,11 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -68,6 +68,42 @@ class Request:
         return hashlib.sha256(json.dumps([LAYOUT, asdict(self)]).encode()).hexdigest()[:16]
 
 
+@dataclass
+class Found:
+    """What a pass over rows finds: clients and their rows, levels of factors, rows that show them, missing values."""
+
+    labels: pd.Index | None
+    counts: Ints
+    levels: dict[str, pd.Index]
+    examples: pd.DataFrame | None
+    holes: pd.Series
+    dropped: int
+
+    @classmethod
+    def nothing(cls, columns: list[Any]) -> Found:
+        """Return what is found in no rows with these columns."""
+        return cls(None, np.zeros(0, dtype=np.int64), {}, None, pd.Series(0, index=columns), 0)
+
+    def count(self, clients: pd.Index, counts: Ints) -> None:
+        """Add rows of clients, in the order of their first appearance."""
+        known = clients[:0] if self.labels is None else self.labels
+        self.labels = clients if self.labels is None else known.append(clients.difference(known, sort=False))
+        self.counts = np.concatenate([self.counts, np.zeros(len(self.labels) - len(self.counts), dtype=np.int64)])
+        self.counts[self.labels.get_indexer(clients)] += counts
+
+    def learn(self, column: str, levels: pd.Index) -> None:
+        """Add levels of a factor, in their order."""
+        known = self.levels.get(column)
+        self.levels[column] = levels if known is None else known.append(levels.difference(known, sort=False))
+
+
+class RowFile(Protocol):
+    """Where rows are written to their places: a file, or memory."""
+
+    def write(self, place: Ints, rows: Array) -> None:
+        """Write rows to their places."""
+
+
 class Conversion:
     """What the first pass learns about the file, and the second writes."""
 
@@ -78,7 +114,7 @@ class Conversion:
         others = (request.client, request.offset, request.exposure, request.weights, request.freq_weights)
         self.used = columns_used(self.parsed, others, self.schema.names, request.table)
         self.varying = self._varying_columns()
-        self._scan()
+        self._settle(self._scan())
         self.spec = formula_design(self.parsed, self.examples, request.table, "ignore").model_spec
         self.names = [str(name) for name in self.spec.column_names]
         self.classes = coded_response(formula_response(self.parsed, self.examples, request.table))[1]
@@ -119,48 +155,43 @@ class Conversion:
 
     # ---- first pass ------------------------------------------------------------------------------
 
-    def _scan(self) -> None:
-        holes, dropped = pd.Series(0, index=self.used), 0
-        counts: Ints = np.zeros(0, dtype=np.int64)
-        labels: pd.Index | None = None
-        levels: dict[str, pd.Index] = {}
-        examples: list[pd.DataFrame] = []
+    def _scan(self) -> Found:
+        """Return what one pass over the rows finds."""
+        found = Found.nothing(self.used)
         for frame in self._frames(self.used):
             missing = frame.isna()
             bad = missing.any(axis=1)
-            holes, dropped = holes + missing.sum(), dropped + int(bad.sum())
+            found.holes, found.dropped = found.holes + missing.sum(), found.dropped + int(bad.sum())
             kept = _without(frame, bad)
             if not len(kept):
                 continue
             codes, seen = pd.factorize(kept[self.request.client])
-            labels = pd.Index(seen) if labels is None else labels.append(pd.Index(seen).difference(labels, sort=False))
-            counts = np.concatenate([counts, np.zeros(len(labels) - len(counts), dtype=np.int64)])
-            counts[labels.get_indexer(seen)] += np.bincount(codes, self._copies(kept)).astype(np.int64)
+            found.count(pd.Index(seen), np.bincount(codes, self._copies(kept)).astype(np.int64))
             for column in self.varying:
                 if isinstance(kept[column].dtype, pd.CategoricalDtype):
-                    mine = kept[column].cat.categories
-                    levels[column] = (
-                        mine
-                        if column not in levels
-                        else levels[column].append(mine.difference(levels[column], sort=False))
-                    )
-            examples = [self._examples(examples, kept)]
-        if self.request.missing == "raise":
-            refuse_holes(holes, dropped, self.request.table)
-        assert labels is not None  # `_head` found a row
-        # A whole column with holes is read as floats, so its levels are named 1.0, not 1.
-        types = {name: np.float64 for name in self.used if holes[name] and self._is_integer(name)}
-        # Levels that no row has would be columns of zeros.
-        seen = {name: categories[categories.isin(examples[0][name])] for name, categories in levels.items()}
-        self.dtypes = types | {name: pd.CategoricalDtype(categories) for name, categories in seen.items()}
-        self.labels = labels.astype(np.float64) if self.request.client in types else labels
-        self.sizes, self.n_dropped = counts, dropped
-        self.examples = self._typed(examples[0].reset_index(drop=True))
+                    found.learn(column, kept[column].cat.categories)
+            found.examples = self._examples(found.examples, kept)
+        return found
 
-    def _examples(self, before: list[pd.DataFrame], frame: pd.DataFrame) -> pd.DataFrame:
+    def _settle(self, found: Found) -> None:
+        """Take over what was found in all rows."""
+        if self.request.missing == "raise":
+            refuse_holes(found.holes, found.dropped, self.request.table)
+        assert found.labels is not None  # `_head` found a row
+        assert found.examples is not None
+        # A whole column with holes is read as floats, so its levels are named 1.0, not 1.
+        types = {name: np.float64 for name in self.used if found.holes[name] and self._is_integer(name)}
+        # Levels that no row has would be columns of zeros.
+        seen = {name: categories[categories.isin(found.examples[name])] for name, categories in found.levels.items()}
+        self.dtypes = types | {name: pd.CategoricalDtype(categories) for name, categories in seen.items()}
+        self.labels = found.labels.astype(np.float64) if self.request.client in types else found.labels
+        self.sizes, self.n_dropped = found.counts, found.dropped
+        self.examples = self._typed(found.examples.reset_index(drop=True))
+
+    def _examples(self, before: pd.DataFrame | None, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the examples so far with those rows of a batch that show a level for the first time."""
         plain = _as_types(frame, {name: object for name in self.varying})
-        known = before[0] if before else plain.iloc[:1]
+        known = plain.iloc[:1] if before is None else before
         first = pd.Series(False, index=frame.index)
         for column in self.varying:
             first |= ~plain[column].duplicated() & ~plain[column].isin(known[column])
@@ -194,13 +225,7 @@ class Conversion:
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Write the arrays and tables, and return what else is to be known of them."""
-        request, n = self.request, int(self.sizes.sum())
-        offsets = np.concatenate([[0], np.cumsum(self.sizes)])
-        shapes: dict[str, tuple[int, ...]] = {"X": (n, len(self.names)), "y": (n,)}
-        if request.offset is not None or request.exposure is not None or self.parsed.offsets:
-            shapes["linear_offset"] = (n,)
-        if request.weights is not None:
-            shapes["row_weights"] = (n,)
+        offsets, shapes = np.concatenate([[0], np.cumsum(self.sizes)]), self.shapes(int(self.sizes.sum()))
         with ExitStack() as stack:
             files = {
                 name: stack.enter_context(closing(MapFile(folder / f"{name}.npy", shape)))
@@ -213,7 +238,16 @@ class Conversion:
         labelled = self.classes is not None
         return {"names": self.names, "arrays": list(shapes), "n_dropped": self.n_dropped, "labelled": labelled}
 
-    def _scatter(self, files: dict[str, MapFile], offsets: Ints) -> None:
+    def shapes(self, n: int) -> dict[str, tuple[int, ...]]:
+        """Return the arrays of n rows that the arguments ask for."""
+        shapes: dict[str, tuple[int, ...]] = {"X": (n, len(self.names)), "y": (n,)}
+        if self.request.offset is not None or self.request.exposure is not None or self.parsed.offsets:
+            shapes["linear_offset"] = (n,)
+        if self.request.weights is not None:
+            shapes["row_weights"] = (n,)
+        return shapes
+
+    def _scatter(self, files: Mapping[str, RowFile], offsets: Ints) -> None:
         """Write every row to its client's place."""
         following = offsets[:-1].copy()
         for frame in self._frames(self.used):

@@ -20,6 +20,7 @@ from scipy import special
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.data.whole import Whole
 
 __all__ = ["RowHashes", "copied_clients", "overlapping_clients"]
 
@@ -60,10 +61,10 @@ class RowHashes:
     modulus: int
 
     @classmethod
-    def none_yet(cls, data: ClientData) -> RowHashes:
-        """Make ready for the rows of the data."""
+    def none_yet(cls, data: ClientData, rows: int) -> RowHashes:
+        """Make ready for the rows of the data, which are a part of so many."""
         modulus = 1
-        while data.n_rows > MOST_ROWS * modulus:
+        while rows > MOST_ROWS * modulus:
             modulus *= 2
         digests, designs = np.zeros((2, data.n_clients), dtype=np.uint64)
         return cls(digests, designs, [], modulus)
@@ -76,6 +77,14 @@ class RowHashes:
         owners = batch.spread(np.arange(batch.clients.start, batch.clients.stop, dtype=np.uint64))
         block = np.stack([designs, rows, owners])
         self.kept.append(block[:, designs % np.uint64(self.modulus) == 0] if self.modulus > 1 else block)
+
+    def of_all(self, whole: Whole) -> RowHashes:
+        """Return what is kept of the rows of all clients, from those at hand."""
+        if whole.alone:
+            return self
+        designs, rows, owners = np.concatenate([np.zeros((3, 0), dtype=np.uint64), *self.kept], axis=1)
+        kept = whole.gather(np.stack([designs, rows, owners + np.uint64(whole.first)], axis=1)).T
+        return RowHashes(whole.gather(self.digests), whole.gather(self.designs), [kept], self.modulus)
 
     @cached_property
     def runs(self) -> DistinctRows:
@@ -140,24 +149,24 @@ def _mixed(before: Hashes, column: Array) -> Hashes:
     return bits ^ (bits >> np.uint64(32))
 
 
-def copied_clients(data: ClientData, hashes: RowHashes) -> list[Ints]:
+def copied_clients(whole: Whole, hashes: RowHashes) -> list[Ints]:
     """Return groups of clients that hold the same rows, in any order, and not by chance.
 
     Covariates that other clients have too, with other responses, are a design, and responses alone may well be equal.
     """
-    order = np.lexsort((hashes.digests, data.sizes))
-    same = (np.diff(hashes.digests[order]) == 0) & (np.diff(data.sizes[order]) == 0)
+    order = np.lexsort((hashes.digests, whole.sizes))
+    same = (np.diff(hashes.digests[order]) == 0) & (np.diff(whole.sizes[order]) == 0)
     if not same.any():
         return []
     groups = [np.sort(group) for group in np.split(order, np.flatnonzero(~same) + 1) if len(group) > 1]
-    chance = _chance_of_equal(hashes.runs, data.sizes)
-    groups = [group for group in groups if _unlikely(chance[group[0]], data.n_clients)]
+    chance = _chance_of_equal(hashes.runs, whole.sizes)
+    groups = [group for group in groups if _unlikely(chance[group[0]], whole.n_clients)]
     design, holders = np.unique(hashes.designs, return_counts=True)
     alone = [holders[np.searchsorted(design, hashes.designs[group[0]])] == len(group) for group in groups]
     return sorted((group for group, own in zip(groups, alone, strict=True) if own), key=lambda group: int(group[0]))
 
 
-def overlapping_clients(data: ClientData, hashes: RowHashes, copies: list[Ints]) -> list[tuple[int, int, float]]:
+def overlapping_clients(whole: Whole, hashes: RowHashes, copies: list[Ints]) -> list[tuple[int, int, float]]:
     """Return pairs of clients that share at least half of the rows of the first, and the share; not by chance.
 
     Of clients that are copies of each other only the first is looked at. Where rows repeat often inside clients, as
@@ -168,7 +177,7 @@ def overlapping_clients(data: ClientData, hashes: RowHashes, copies: list[Ints])
     designs = np.sort(np.concatenate([block[0] for block in hashes.kept]))
     if (designs[1:] != designs[:-1]).all():
         return []
-    M, runs = data.n_clients, hashes.runs
+    M, runs = whole.n_clients, hashes.runs
     repeat, sizes = runs.repeats(M), np.bincount(runs.owners, minlength=M)
     # A client that has every row of another by chance is no evidence.
     looked_at = sizes * repeat < 1.0

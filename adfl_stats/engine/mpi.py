@@ -14,7 +14,7 @@ import numpy as np
 
 from adfl_stats import _kernels
 from adfl_stats._types import Ints
-from adfl_stats.engine.ranks import Ranks
+from adfl_stats.engine.ranks import Ranks, shares
 
 __all__ = ["MPI"]
 
@@ -93,18 +93,71 @@ class MPI:
         object
             What `work` returned.
         """
-        with self.together(), self._quiet():
-            self._agree(facts)
-            working = min(self.size, len(bounds) - 1)
-            team = self._comm.Split(0 if self.rank < working else 1, self.rank)
+        first = shares(len(bounds) - 1, self.size)
+        with self.together():
+            team = self.team(first)
             try:
-                done = work(Ranks(team, bounds)) if self.rank < working else None
+                place = Ranks(team, bounds) if first[self.rank] < first[self.rank + 1] else None
+                return self.work_at(place, 0, facts, work)
             finally:
                 team.Free()
-            if working < self.size:
-                first = self._comm.bcast(done if self.rank == 0 else None, 0)
-                done = done if self.rank < working else first
+
+    def team(self, first: Ints) -> Any:
+        """Return a communicator of the ranks that have clients; another one for those that have none.
+
+        Parameters
+        ----------
+        first : ndarray (size + 1,) of int
+            The batches of clients at which the shares of ranks begin, and their number.
+
+        Returns
+        -------
+        mpi4py.MPI.Comm
+            To be freed by the caller.
+        """
+        return self._comm.Split(int(first[self.rank] == first[self.rank + 1]), self.rank)
+
+    def work_at(self, place: Ranks | None, root: int, facts: Mapping[str, Any], work: Callable[[Ranks], T]) -> T:
+        """Return what `work` returns on each rank that has a place; ranks without return that of the rank `root`.
+
+        Parameters
+        ----------
+        place : Transport or None
+            That of this rank's clients; None where it has none.
+        root : int
+            A rank that has clients.
+        facts : mapping
+            What all ranks must agree on, by name.
+        work : callable
+            Of a `Transport`.
+
+        Returns
+        -------
+        object
+            What `work` returned.
+        """
+        with self.together(), self._quiet(root):
+            self._agree(facts)
+            done = None if place is None else work(place)
+            if any(self._comm.allgather(place is None)):
+                first = self._comm.bcast(done if self.rank == root else None, root)
+                done = first if place is None else done
             return done  # type: ignore[return-value]
+
+    def exchanged(self, value: T) -> list[T]:
+        """Return what every rank brings, in their order; all ranks call this together.
+
+        Parameters
+        ----------
+        value : object
+            What this rank brings; it is pickled.
+
+        Returns
+        -------
+        list
+            One entry a rank.
+        """
+        return list(self._comm.allgather(value))
 
     def _agree(self, facts: Mapping[str, Any]) -> None:
         """Raise ValueError, which names the ranks, where they were given different things."""
@@ -125,10 +178,10 @@ class MPI:
                 )
 
     @contextmanager
-    def _quiet(self) -> Iterator[None]:
-        """Leave warnings to rank 0, in whose results they stand: all ranks would give the same."""
+    def _quiet(self, root: int) -> Iterator[None]:
+        """Leave warnings to one rank, in whose results they stand: all ranks would give the same."""
         with warnings.catch_warnings():
-            if self.rank:
+            if self.rank != root:
                 warnings.simplefilter("ignore")
             yield
 

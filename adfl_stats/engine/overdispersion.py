@@ -9,10 +9,12 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from adfl_stats._types import Array, Mask
+from adfl_stats.data.batches import of_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.overflow import too_many_overflow
 from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.transport import LOCAL, Transport
 from adfl_stats.losses.family import Family
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.point_sums import plain_scores
@@ -59,7 +61,12 @@ class Overdispersion:
 
 
 def estimated_alpha(
-    data: ClientData, family: Family, network: Network | NetworkSchedule, vast: Mask, threads: int
+    data: ClientData,
+    family: Family,
+    network: Network | NetworkSchedule,
+    vast: Mask,
+    threads: int,
+    transport: Transport = LOCAL,
 ) -> Overdispersion:
     """Estimate alpha before a fit, as Huber's scale is.
 
@@ -76,30 +83,35 @@ def estimated_alpha(
     network : Network or NetworkSchedule
         That of the model.
     vast : ndarray (M,) of bool
-        Clients whose numbers overflow, which take no part.
+        Clients of the data whose numbers overflow, which take no part.
     threads : int
         Of the kernel.
+    transport : Transport
+        To clients elsewhere.
     """
-    M = data.n_clients
-    if 2 * vast.sum() >= M:
-        raise too_many_overflow(data.labels[vast].tolist(), M)
+    M, all_vast = network.n_clients, transport.gather(vast)
+    if 2 * all_vast.sum() >= M:
+        raise too_many_overflow(network.labels[all_vast].tolist(), M)
 
     def fitted_to(kept: Mask, before: _Fit | None) -> _Fit:
-        return _joint_fit(Problem(GLM(data, replace(family, par=1.0)), network, "sample", threads), kept, before)
+        glm = GLM(data, replace(family, par=1.0))
+        problem = Problem(glm, network, "sample", threads, transport)
+        return _joint_fit(problem, problem.members.ours(kept), before)
 
     def misfits(fit: _Fit) -> tuple[Array, Mask]:
-        scores, ranks = plain_scores(data, replace(family, par=fit.alpha), fit.theta[None])
+        at = replace(family, par=fit.alpha)
+        scores, ranks = map(transport.gather, plain_scores(data, at, fit.theta[None], transport.gather))
         ranks = np.maximum(ranks, 1)
         # Skew counts, and clients that differ, have larger scores than chi-square: by so much at the median.
-        usual = float(np.median((scores / stats.chi2.median(ranks))[~vast]))
-        return scores, (scores <= max(usual, 1.0) * stats.chi2.isf(ALPHA / M, ranks)) & ~vast
+        usual = float(np.median((scores / stats.chi2.median(ranks))[~all_vast]))
+        return scores, (scores <= max(usual, 1.0) * stats.chi2.isf(ALPHA / M, ranks)) & ~all_vast
 
-    kept = ~vast
+    kept = ~all_vast
     fit = fitted_to(kept, None)
     scores, fine = misfits(fit)
     if not (fine == kept).all():
         for _ in range(HALVES):
-            kept = (scores <= np.median(scores[~vast])) & ~vast
+            kept = (scores <= np.median(scores[~all_vast])) & ~all_vast
             fit = fitted_to(kept, fit)
             scores, fine = misfits(fit)
         for _ in range(PASSES):
@@ -118,33 +130,44 @@ class _Fit(NamedTuple):
 
 def _joint_fit(problem: Problem, kept: Mask, before: _Fit | None) -> _Fit:
     """Return the maximum likelihood estimate of coefficients and alpha from the rows of some clients."""
-    data, family = problem.glm.data, problem.glm.family
+    data, family, transport = problem.glm.data, problem.glm.family, problem.transport
     theta, alpha = (problem.mean(problem.objective.start()), 1.0) if before is None else before
     for _ in range(PASSES):
-        at = Problem(GLM(data, replace(family, par=alpha)), problem.topology, "sample", problem.threads)
+        at = Problem(GLM(data, replace(family, par=alpha)), problem.topology, "sample", problem.threads, transport)
         theta = weighted_solution(at, at.relative_sizes * kept, theta)
-        likeliest = _likeliest_alpha(data, theta, kept)
+        likeliest = _likeliest_alpha(data, theta, kept, transport)
         near, alpha = abs(likeliest - alpha) <= SMALL * likeliest, likeliest
         if near:
             break
     return _Fit(theta, alpha)
 
 
-def _likeliest_alpha(data: ClientData, theta: Array, kept: Mask) -> float:
+def _likeliest_alpha(data: ClientData, theta: Array, kept: Mask, transport: Transport) -> float:
     """Return the alpha of largest likelihood at coefficients theta (P,), over the rows of some clients."""
-    rows = np.repeat(kept, data.sizes)
-    y, weight = data.y[rows], data.weights_of(np.flatnonzero(rows))
-    eta = data.X[rows] @ theta + (0.0 if data.linear_offset is None else data.linear_offset[rows])
-    with np.errstate(over="ignore"):
-        mu = np.clip(np.exp(eta), np.finfo(float).tiny, 1e300)
+    pieces = {at.start: _counts_at(data, theta, kept, at) for at in transport.batches()}
 
     def loss(log_alpha: float) -> float:
         alpha = np.exp(log_alpha)
         size = 1.0 / alpha
-        terms = special.gammaln(y + size) - special.gammaln(size) + y * log_alpha
-        return -float(weight @ (terms - (y + size) * np.log1p(alpha * mu)))
+
+        def part(at: slice) -> Array:
+            y, weight, mu = pieces[at.start]
+            terms = special.gammaln(y + size) - special.gammaln(size) + y * log_alpha
+            return np.asarray(weight @ (terms - (y + size) * np.log1p(alpha * mu)))
+
+        return -float(transport.total(part))
 
     ends = (np.log(LEAST), np.log(MOST))
     best = optimize.minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-10})
     near = np.exp(best.x)
     return float(LEAST if near < 2.0 * LEAST else near)
+
+
+def _counts_at(data: ClientData, theta: Array, kept: Mask, at: slice) -> tuple[Array, Array, Array]:
+    """Return counts, weights and means at theta (P,) of the rows of some clients, of those in a slice."""
+    own = of_clients(data, slice(*at.indices(data.n_clients)[:2]))
+    rows = np.repeat(kept[at], own.sizes)
+    eta = own.X[rows] @ theta + (0.0 if own.linear_offset is None else own.linear_offset[rows])
+    with np.errstate(over="ignore"):
+        mu = np.clip(np.exp(eta), np.finfo(float).tiny, 1e300)
+    return own.y[rows], own.weights_of(np.flatnonzero(rows)), mu

@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from adfl_stats._types import Array, Ints
 from adfl_stats.engine.transport import added, halo_of, slices
 
-__all__ = ["Ranks"]
+__all__ = ["Ranks", "shares"]
+
+
+def shares(batches: int, size: int) -> Ints:
+    """Return the batches at which the shares of so many ranks begin, and their number; the last ranks may have none."""
+    working = min(batches, size)
+    return np.append(np.arange(working) * batches // working, np.full(size - working + 1, batches))
 
 
 class Ranks:
@@ -28,14 +34,21 @@ class Ranks:
         Its size is at most the number of batches.
     bounds : ndarray (B + 1,) of int
         The clients at which batches begin, and their number, see `batch_bounds`.
+    first : ndarray (size + 1,) of int, optional
+        The batches at which the shares of ranks begin, and their number; equal shares if not given.
     """
 
-    def __init__(self, comm: Any, bounds: Ints) -> None:
+    def __init__(self, comm: Any, bounds: Ints, first: Ints | None = None) -> None:
         self.comm, self.size, self._rank = comm, comm.Get_size(), comm.Get_rank()
-        first = np.arange(self.size + 1) * (len(bounds) - 1) // self.size
+        first = shares(len(bounds) - 1, self.size) if first is None else first
         self._share, self._starts = np.diff(first), bounds[first]
         self.own = slice(int(self._starts[self._rank]), int(self._starts[self._rank + 1]))
         self._batches = slices(bounds[first[self._rank] : first[self._rank + 1] + 1] - self.own.start)
+
+    @property
+    def cuts(self) -> Ints:
+        """Our clients at which batches begin, but for the first."""
+        return np.array([at.start for at in self._batches[1:]], dtype=np.int64)
 
     @property
     def here(self) -> bool:

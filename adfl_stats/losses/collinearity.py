@@ -17,6 +17,7 @@ from adfl_stats._types import Array, Ints, Mask
 from adfl_stats._warn import warn
 from adfl_stats.data.batches import row_blocks, row_clients
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.data.whole import Whole
 from adfl_stats.errors import ConditionWarning
 
 __all__ = ["check_design"]
@@ -32,7 +33,7 @@ ILL_CONDITIONED, SINGULAR = 1e5, 2e6
 NEGLIGIBLE, MOST_SAID = 1e-9, 3
 
 
-def check_design(data: ClientData, gram: Array, vast: Mask, *, penalised: bool = False) -> None:
+def check_design(data: ClientData, gram: Array, vast: Mask, whole: Whole, *, penalised: bool = False) -> None:
     """Raise ValueError or warn, naming the columns of X that are combinations of others, or nearly so.
 
     Also where a penalty would identify the estimate: clients are judged at the estimate without it.
@@ -44,7 +45,9 @@ def check_design(data: ClientData, gram: Array, vast: Mask, *, penalised: bool =
     gram : ndarray (p, p)
         X'X, over all clients but those with vast numbers.
     vast : ndarray (M,) of bool
-        These clients.
+        These clients, among those of the data.
+    whole : Whole
+        All clients.
     penalised : bool
         Whether there is a penalty.
     """
@@ -58,15 +61,17 @@ def check_design(data: ClientData, gram: Array, vast: Mask, *, penalised: bool =
         _refuse_zero(data, np.flatnonzero(norms == 0))
     # The diagonal of R is the squared distance of a unit column from the span of those before it.
     triangle, pivots = linalg.qr(gram / np.outer(norms, norms), mode="r", pivoting=True)
-    if data.n_rows >= len(norms) and np.abs(np.diag(triangle)).min() > CLEAR:
+    if whole.n_rows >= len(norms) and np.abs(np.diag(triangle)).min() > CLEAR:
         return
-    triangle, pivots = linalg.qr(_triangle(data, norms, vast), mode="r", pivoting=True)
+    # One triangle below the other, and those of other places: R of all rows.
+    rows = whole.gather(_triangle(data, norms, vast))
+    triangle, pivots = linalg.qr(rows, mode="r", pivoting=True)
     distance = np.abs(np.diag(triangle))
     dependent = distance < DEPENDENT
-    if dependent.any() or data.n_rows < len(norms):
+    if dependent.any() or whole.n_rows < len(norms):
         besides = "; the penalty does not replace them, as clients are judged at the estimate without it"
         raise ValueError(
-            f"the columns of X are linearly dependent over all {data.n_rows} rows: "
+            f"the columns of X are linearly dependent over all {whole.n_rows} rows: "
             f"{_dependence(data.names, triangle, pivots, dependent)}. "
             f"Leave out one of each such set of columns{besides if penalised else ''}"
         )

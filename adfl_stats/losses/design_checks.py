@@ -19,6 +19,7 @@ from adfl_stats._warn import warn
 from adfl_stats.data.batches import Batch, batches, row_blocks, row_clients, whole_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.data.copies import RowHashes, copied_clients, overlapping_clients
+from adfl_stats.data.whole import Whole
 from adfl_stats.errors import ConditionWarning
 from adfl_stats.losses.client_sums import linear_predictor
 from adfl_stats.losses.families import Family
@@ -69,19 +70,25 @@ class Extremes:
         Of the covariates, responses and offsets.
     ratio : ndarray (M,)
         Of the covariates over the median client's largest in the same column, for the column where that is largest.
+    usual_y, largest_y : float
+        The median and the largest of `y`, of all clients.
     """
 
     X: Array
     y: Array
     linear_offset: Array
     ratio: Array
+    usual_y: float
+    largest_y: float
 
     @classmethod
-    def of(cls, X: Array, y: Array, linear_offset: Array) -> Extremes:
-        """Sum up the largest covariates (M, p), responses and offsets (M,)."""
+    def of(cls, X: Array, y: Array, linear_offset: Array, whole: Whole) -> Extremes:
+        """Sum up the largest covariates (M, p), responses and offsets (M,) of clients of ours."""
+        columns, responses = whole.gather(X).T, whole.gather(y)
         # A column that most clients have zeros in is compared over the others.
-        typical = [np.median(column[column > 0.0]) if column.any() else 1.0 for column in X.T]
-        return cls(X.max(axis=1), y, linear_offset, (X / typical).max(axis=1))
+        typical = [np.median(column[column > 0.0]) if column.any() else 1.0 for column in columns]
+        usual, largest = float(np.median(responses)), float(responses.max())
+        return cls(X.max(axis=1), y, linear_offset, (X / typical).max(axis=1), usual, largest)
 
     def beyond(self, times: float) -> Mask:
         """Return the clients with covariates so many times larger than the median client's, in any column."""
@@ -89,17 +96,16 @@ class Extremes:
 
     def refuse_tiny(self) -> None:
         """Raise ValueError where all responses are so small that their squares are zero, and with them variances."""
-        largest = float(self.y.max())
-        if 0.0 < largest < 1.0 / VAST:
+        if 0.0 < self.largest_y < 1.0 / VAST:
             raise ValueError(
-                f"the largest response is {largest:.3g}; squares of such numbers are zero, and so would be all "
+                f"the largest response is {self.largest_y:.3g}; squares of such numbers are zero, and so would be all "
                 "variances. Bring y to larger units"
             )
 
     @property
     def vast(self) -> Mask:
         """The clients whose numbers overflow in any computation with the others'."""
-        far = self.beyond(FAR_LARGER) | (self.y > FAR_LARGER * max(float(np.median(self.y)), 1.0))
+        far = self.beyond(FAR_LARGER) | (self.y > FAR_LARGER * max(self.usual_y, 1.0))
         return np.asarray(far | (np.maximum(np.maximum(self.X, self.y), self.linear_offset) > VAST))
 
 
@@ -122,10 +128,13 @@ class Survey:
     hashes: RowHashes
 
 
-def survey(data: ClientData) -> Survey:
-    """Pass over the data once; twice where some clients' numbers overflow."""
-    M, p = data.n_clients, data.X.shape[1]
-    gram, hashes = np.zeros((p, p)), RowHashes.none_yet(data)
+def survey(data: ClientData, whole: Whole | None = None) -> Survey:
+    """Pass over the data once; twice where some clients' numbers overflow.
+
+    Where the data are those of some clients of a whole, X'X and the hashes are of all, the extremes of ours.
+    """
+    M, p, whole = data.n_clients, data.X.shape[1], whole or Whole.here(data)
+    gram, hashes = np.zeros((p, p)), RowHashes.none_yet(data, whole.n_rows)
     X, y, linear_offset = np.zeros((M, p)), np.zeros(M), np.zeros(M)
     with np.errstate(over="ignore", invalid="ignore"):
         for batch in batches(data, 1):
@@ -139,28 +148,31 @@ def survey(data: ClientData) -> Survey:
                     linear_offset[at], np.maximum.reduceat(np.abs(data.linear_offset[rows]), batch.starts)
                 )
             hashes.add(data, batch)
-    extremes = Extremes.of(X, y, linear_offset)
+    extremes = Extremes.of(X, y, linear_offset, whole)
     vast = extremes.vast
-    if vast.any() and not vast.all():
+    everywhere = whole.gather(vast)
+    if everywhere.any() and not everywhere.all():
         gram[:] = 0.0
         for rows in row_blocks(data):
             block = data.X[rows][~vast[row_clients(data, rows)]]
             gram += block.T @ block
-    return Survey(gram, extremes, hashes)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return Survey(whole.added(gram), extremes, hashes.of_all(whole))
 
 
-def warn_of_clients(data: ClientData, family: Family, extremes: Extremes) -> None:
+def warn_of_clients(data: ClientData, family: Family, extremes: Extremes, whole: Whole) -> None:
     """Warn of clients whose own loss has no unique minimum, so that their rows cannot show Condition 3."""
     short = data.sizes < data.X.shape[1]
-    if short.any():
+    named = whole.named(short)
+    if len(named):
         _warn(
             f"fewer rows than the {data.X.shape[1]} columns of X",
-            data.labels[short],
+            named,
             "their data count, but their own loss is flat in some directions",
         )
     if family.name == "binomial":
         # Numbers far larger than the others' would overflow in the search.
-        apart = separated_clients(data, ~short & ~extremes.beyond(1e5) & ~extremes.vast)
+        apart = whole.named(separated_clients(data, ~short & ~extremes.beyond(1e5) & ~extremes.vast))
         if len(apart):
             _warn(
                 "a response that their covariates separate perfectly",
@@ -177,7 +189,7 @@ def _warn(what: str, clients: Sequence[Any], meaning: str) -> None:
     )
 
 
-def warn_of_copies(data: ClientData, hashes: RowHashes) -> list[str]:
+def warn_of_copies(whole: Whole, hashes: RowHashes) -> list[str]:
     """Warn of clients that hold the same rows, or half of them, and return the messages.
 
     Clients are compared by 64 bits a row, in any order of the rows. A collision has a
@@ -185,17 +197,17 @@ def warn_of_copies(data: ClientData, hashes: RowHashes) -> list[str]:
     more than two million rows a share is compared for partial copies; whole copies are found among any number.
     """
     said = []
-    groups = copied_clients(data, hashes)
+    groups = copied_clients(whole, hashes)
     if groups:
         said.append(
             f"{sum(map(len, groups))} clients hold the same rows as others, in {len(groups)} group(s): "
-            f"{'; '.join(listing(data.labels[group]) for group in groups[:3])}{'; ...' if len(groups) > 3 else ''}. "
+            f"{'; '.join(listing(whole.labels[group]) for group in groups[:3])}{'; ...' if len(groups) > 3 else ''}. "
             "Copies count as new data, and intervals are too short; keep one client of each group"
         )
-    pairs = overlapping_clients(data, hashes, groups)
+    pairs = overlapping_clients(whole, hashes, groups)
     if pairs:
         shown = "; ".join(
-            f"{share:.0%} of {listing([data.labels[m]])} in {listing([data.labels[k]])}" for m, k, share in pairs[:3]
+            f"{share:.0%} of {listing([whole.labels[m]])} in {listing([whole.labels[k]])}" for m, k, share in pairs[:3]
         )
         said.append(
             f"{len(pairs)} pair(s) of clients share half of their rows or more: {shown}"
@@ -207,8 +219,11 @@ def warn_of_copies(data: ClientData, hashes: RowHashes) -> list[str]:
     return said
 
 
-def warn_of_domain(data: ClientData, family: Family, theta: Array, trusted: Mask) -> list[str]:
-    """Warn of trusted clients' rows whose linear predictor at theta the link does not allow; return the message."""
+def warn_of_domain(data: ClientData, family: Family, theta: Array, trusted: Mask, whole: Whole) -> list[str]:
+    """Warn of trusted clients' rows whose linear predictor at theta the link does not allow; return the message.
+
+    `trusted` (M,) is of the clients of the data.
+    """
     if not family.positive_predictor:
         return []
     counts = np.zeros(data.n_clients)
@@ -216,19 +231,20 @@ def warn_of_domain(data: ClientData, family: Family, theta: Array, trusted: Mask
         beyond = linear_predictor(data, family, theta, batch.rows) < family.par
         counts[batch.clients] += batch.sums(beyond.astype(np.float64))
     counts[~trusted] = 0.0
+    counts = whole.gather(counts)
     if not counts.any():
         return []
     said = (
         f"at the estimate {counts.sum():.0f} row(s) have a linear predictor that family {family.name!r} with the link "
-        f"{family.link!r} does not allow (it must be positive); clients {listing(data.labels[counts > 0])}. Their "
+        f"{family.link!r} does not allow (it must be positive); clients {listing(whole.labels[counts > 0])}. Their "
         "loss is continued by its tangent, and standard errors are not valid. Use the link 'log', or check these rows"
     )
     warn(said, ConditionWarning)
     return [said]
 
 
-def separated_clients(data: ClientData, among: Mask) -> list[Any]:
-    """Return the labels of clients whose 0/1 response a linear predictor separates.
+def separated_clients(data: ClientData, among: Mask) -> Mask:
+    """Return the clients (M,) whose 0/1 response a linear predictor separates.
 
     A client is named only with a certificate: a predictor, found by a few Newton steps on its own
     data, whose sign is that of the response in every row. The smallest clients are searched first, within
@@ -248,7 +264,7 @@ def separated_clients(data: ClientData, among: Mask) -> list[Any]:
             batch = Batch(clients, rows, data.sizes[clients][which])
             mine = np.repeat(which, data.sizes[clients])
             separated[clients][which] = _separated(batch, data.X[rows][mine], data.y[rows][mine])
-    return list(data.labels[separated])
+    return separated
 
 
 def _separated(batch: Batch, X: Array, y: Array) -> Mask:

@@ -9,6 +9,7 @@ from adfl_stats._types import FamilyLike
 from adfl_stats.data.client_data import ClientData, assembled
 from adfl_stats.data.evaluation import text_numbers
 from adfl_stats.losses.families import Family, resolve_family
+from adfl_stats.losses.point_sums import Gather, ours_only
 
 __all__ = ["with_family"]
 
@@ -16,16 +17,20 @@ __all__ = ["with_family"]
 MOST_CLASSES = 100
 
 
-def with_family(data: ClientData, family: FamilyLike) -> tuple[ClientData, Family]:
-    """Return the data with y coded as the family wants it, and the family, checked against each other."""
+def with_family(data: ClientData, family: FamilyLike, gather: Gather = ours_only) -> tuple[ClientData, Family]:
+    """Return the data with y coded as the family wants it, and the family, checked against each other.
+
+    `gather` adds the classes that rows elsewhere have.
+    """
     name = family.lower() if isinstance(family, str) else getattr(family, "name", "")
     if name == "multinomial" and data.classes is None:
-        levels, codes = np.unique(data.y, return_inverse=True)
+        levels = np.unique(gather(np.unique(data.y)))
         if len(levels) > MOST_CLASSES or (levels != np.rint(levels)).any():
             raise ValueError(
                 f"y has {len(levels)} distinct numbers; family 'multinomial' takes each as a class and wants at most "
                 f"{MOST_CLASSES} whole numbers, or labels. Recode y or choose another family"
             )
+        codes = np.searchsorted(levels, data.y)
         data = assembled(data, y=codes.astype(np.float64), classes=tuple(int(v) for v in levels))
     resolved = resolve_family(name if name == "multinomial" else family, len(data.classes or ()))
     if data.classes is not None and resolved.name not in ("multinomial", "binomial") and text_numbers(data.classes):

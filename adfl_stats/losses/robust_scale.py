@@ -15,6 +15,7 @@ from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.data.whole import Whole
 
 __all__ = ["RobustRegression", "robust_regression", "robust_scale"]
 
@@ -63,9 +64,9 @@ class _Sample:
         return np.where(np.isnan(scales), np.inf, scales)
 
 
-def robust_scale(data: ClientData) -> float:
+def robust_scale(data: ClientData, whole: Whole | None = None) -> float:
     """Return the scale of `robust_regression`; raise ValueError where there is none."""
-    sample = _thinned(data)
+    sample = _thinned(data, whole)
     scale = _best(sample).scale
     size = float(np.median(_medians(np.abs(sample.y), sample.weights, sample.sizes)))
     if not (np.isfinite(scale) and scale > ROUNDING * size):
@@ -76,7 +77,7 @@ def robust_scale(data: ClientData) -> float:
     return scale
 
 
-def robust_regression(data: ClientData) -> RobustRegression:
+def robust_regression(data: ClientData, whole: Whole | None = None) -> RobustRegression:
     """Return a robust regression of y on X with the median over clients of their residual scales.
 
     From each start, concentration steps fit Huber's loss to the majority of the clients whose residuals are
@@ -84,7 +85,7 @@ def robust_regression(data: ClientData) -> RobustRegression:
     smallest scale is taken. That, and the fit to the same rows, bias it downwards by about
     1 % where clients or rows are few (20 clients of 100 rows), and less with more of them.
     """
-    return _best(_thinned(data))
+    return _best(_thinned(data, whole))
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -92,12 +93,16 @@ def _best(sample: _Sample) -> RobustRegression:
     return min((_concentrated(sample, start) for start in _starts(sample)), key=lambda fit: fit.scale)
 
 
-def _thinned(data: ClientData) -> _Sample:
-    """Return rows evenly spaced within clients, and clients evenly spaced, few enough for many passes."""
-    p = data.X.shape[1]
+def _thinned(data: ClientData, whole: Whole | None) -> _Sample:
+    """Return rows evenly spaced within clients, and clients evenly spaced, few enough for many passes.
+
+    Where some clients are elsewhere, their rows arrive, so that all places have the same sample.
+    """
+    p, whole = data.X.shape[1], whole or Whole.here(data)
     least = max(LEAST_ROWS, 4 * p)
-    count = min(data.n_clients, MOST_CLIENTS, max(16, MOST_ENTRIES // (least * p)))
-    clients = np.arange(count) * data.n_clients // count
+    count = min(whole.n_clients, MOST_CLIENTS, max(16, MOST_ENTRIES // (least * p)))
+    clients = np.arange(count) * whole.n_clients // count - whole.first
+    clients = clients[(clients >= 0) & (clients < data.n_clients)]
     most = max(least, MOST_ENTRIES // (p * count))
     sizes = np.minimum(data.sizes[clients], most)
     place = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -106,7 +111,7 @@ def _thinned(data: ClientData) -> _Sample:
     )
     y = data.y[rows] if data.linear_offset is None else data.y[rows] - data.linear_offset[rows]
     weights = np.ones(len(rows)) if data.row_weights is None else data.row_weights[rows]
-    return _Sample(np.asarray(data.X[rows]), np.asarray(y), weights, sizes)
+    return _Sample(*map(whole.gather, (np.asarray(data.X[rows]), np.asarray(y), weights, sizes)))
 
 
 def _starts(sample: _Sample) -> Iterator[Array]:

@@ -9,6 +9,7 @@ import numpy as np
 from adfl_stats._types import Array, Mask
 from adfl_stats.data.batches import batches, of_clients, row_blocks, row_clients
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.data.whole import Whole
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.links import LINKS
 from adfl_stats.losses.point_sums import Gather, Total, ours_only
@@ -24,8 +25,8 @@ LEAST_MEAN = 1e-4
 LEAST_START = 0.1
 
 
-def with_constants(family: Family, data: ClientData, gather: Gather = ours_only) -> Family:
-    """Return the family with the constants that it takes from the data before a fit; `gather` adds clients elsewhere.
+def with_constants(family: Family, data: ClientData, whole: Whole | None = None) -> Family:
+    """Return the family with the constants that it takes from the data of all clients before a fit.
 
     These are Huber's k, and the least linear predictor of links that want a positive one: that of a mean
     `LEAST_MEAN` times the typical one, or as many times larger where the link decreases.
@@ -33,10 +34,10 @@ def with_constants(family: Family, data: ClientData, gather: Gather = ours_only)
     if family.par:
         return family
     if family.name == "huber":
-        return replace(family, par=family.tuning * robust_scale(data))
+        return replace(family, par=family.tuning * robust_scale(data, whole))
     if not family.positive_predictor:
         return family
-    link, typical = LINKS[family.link], typical_mean(data, gather)
+    link, typical = LINKS[family.link], typical_mean(data, ours_only if whole is None else whole.gather)
     return replace(family, par=float(min(link.of_mean(LEAST_MEAN * typical), link.of_mean(typical / LEAST_MEAN))))
 
 

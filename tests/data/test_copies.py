@@ -5,6 +5,7 @@ import pytest
 
 import adfl_stats as ad
 from adfl_stats.data import copies
+from adfl_stats.data.whole import Whole
 from adfl_stats.losses.design_checks import survey, warn_of_copies
 
 M, N = 30, 60
@@ -25,8 +26,9 @@ def said(X, y, client, **parts):
     """What would be warned of, without the warnings."""
     data = ad.ClientData.from_arrays(X, y, client, **parts)
     found = survey(data).hashes
-    groups = copies.copied_clients(data, found)
-    return [group.tolist() for group in groups], copies.overlapping_clients(data, found, groups)
+    whole = Whole.here(data)
+    groups = copies.copied_clients(whole, found)
+    return [group.tolist() for group in groups], copies.overlapping_clients(whole, found, groups)
 
 
 def test_copies_are_named_when_the_model_is_built_and_in_the_summary():
@@ -57,7 +59,7 @@ def test_clients_that_share_half_of_their_rows_are_named(count):
     with pytest.warns(
         ad.ConditionWarning, match=rf"1 pair\(s\) of clients share .*: {share:.0%} of 4 in 9\. .*leave them to"
     ):
-        warn_of_copies(data, survey(data).hashes)
+        warn_of_copies(Whole.here(data), survey(data).hashes)
 
 
 def test_a_client_inside_a_larger_one_is_named():

@@ -21,9 +21,9 @@ PROGRAM = Path(__file__).with_name("on_ranks.py")
 MPIEXEC = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
 
 
-def on_ranks(ranks, folder, *cases, timeout=300):
+def on_ranks(ranks, folder, *cases, timeout=300, program=PROGRAM):
     """Run the program; return it, with what it said."""
-    return launched(ranks, sys.executable, str(PROGRAM), str(folder), *cases, timeout=timeout)
+    return launched(ranks, sys.executable, str(program), str(folder), *cases, timeout=timeout)
 
 
 def launched(ranks, *command, timeout=300, **where):
@@ -44,11 +44,11 @@ def launched(ranks, *command, timeout=300, **where):
     )
 
 
-def same_bits(done, folder, ranks, *cases):
+def same_bits(done, folder, ranks, *cases, made=program):
     """Check that every rank wrote the digests of the same fits made here, without MPI."""
     assert done.returncode == 0, done.stderr
     for case in cases:
-        here = getattr(program, case)(None)
+        here = getattr(made, case)(None)
         for rank in range(ranks):
             assert (folder / f"{case}.{rank}").read_text().splitlines() == here
 

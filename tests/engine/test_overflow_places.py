@@ -32,7 +32,8 @@ def overflowing(data, extremes, transport=LOCAL):
 
 
 def part_of(extremes, at):
-    return Extremes(extremes.X[at], extremes.y[at], extremes.linear_offset[at], extremes.ratio[at])
+    parts = (extremes.X, extremes.y, extremes.linear_offset, extremes.ratio)
+    return Extremes(*(part[at] for part in parts), extremes.usual_y, extremes.largest_y)
 
 
 def in_all_places(data):

@@ -1,11 +1,14 @@
 """Starts and constants of families, over several places that hold the data of their own clients."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from places import batches_of, in_places, some_clients
 
 import adfl_stats as ad
+from adfl_stats.data.whole import Whole
 from adfl_stats.losses.families import family as resolved
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.starts import with_constants
@@ -27,7 +30,8 @@ def drawn(constant):
 
 def found(data, link, **elsewhere):
     family = resolved("gamma", link=link)
-    family = with_constants(family, data, *(elsewhere[name] for name in ("gather",) if name in elsewhere))
+    gather = {"gather": elsewhere["gather"]} if "gather" in elsewhere else {}
+    family = with_constants(family, data, replace(Whole.here(data), **gather))
     glm = GLM(data, family, **elsewhere)
     return glm.constant_column, family.par, glm.start()
 

@@ -1,0 +1,52 @@
+"""Data by rank: each rank reads the rows of its own clients, and fits have the bits of all rows in one place."""
+
+from pathlib import Path
+
+import on_ranks_data as program
+import pytest
+from test_mpi import batches_of_ten, on_ranks, same_bits
+
+__all__ = ["batches_of_ten"]
+PROGRAM = Path(program.__file__)
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    """Fits and refusals in one start of two ranks, and their folder."""
+    folder = tmp_path_factory.mktemp("data")
+    program.written(folder)
+    cases = ("one", "folder", "pattern", "families", "arrays", "refused")
+    return on_ranks(2, folder, *cases, program=PROGRAM), folder
+
+
+@pytest.mark.parametrize("case", ["one", "folder", "pattern", "families", "arrays"])
+def test_two_ranks_with_rows_of_their_own_give_the_bits_of_all_rows(two_ranks, batches_of_ten, case):
+    done, folder = two_ranks
+    same_bits(done, folder, 2, case, made=program)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "keep_data=True keeps the rows of all clients",
+        "transport is a Gossip, and the model's data are by rank",
+        "this needs the rows of all clients in one place",
+        "40 client(s) have rows on two ranks: 'c00'",
+        "the ranks disagree about columns: ['x0'] and, on rank 1, ['x1']",
+        "data is None on every rank",
+        "data is a DataFrame; pass the ClientData of this rank's clients",
+        "no rank finds a Parquet file there",
+        "the file 'one.parquet' has no column 'x9'",
+        "the terms 'center(x1)' of the formula have values that depend on other rows",
+    ],
+)
+def test_what_ranks_cannot_do_is_refused_on_all(two_ranks, words):
+    done, _ = two_ranks
+    assert done.stdout.count(words) == 2, done.stdout + done.stderr
+
+
+def test_ranks_that_see_different_files_or_none_agree_on_levels(batches_of_ten, tmp_path):
+    """The third rank has no files, and so no clients."""
+    program.written(tmp_path)
+    done = on_ranks(3, tmp_path, "disks", "arrays", program=PROGRAM)
+    same_bits(done, tmp_path, 3, "disks", "arrays", made=program)
