@@ -99,7 +99,8 @@ class ModelTheory(ABC):
         -------
         DataFrame
             By number of local steps: bias, the largest over coefficients in standard errors; rounds until the start is
-            forgotten to .05 standard errors; cost, rounds times (message + local steps).
+            forgotten to .05 standard errors; cost, rounds times (message + local steps); best, whether it is the
+            cheapest of those with a bias of at most .05 standard errors.
 
         Examples
         --------

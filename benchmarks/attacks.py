@@ -79,18 +79,22 @@ def one(seed, share, make, corrupted):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--replicates", type=int, default=3)
+    parser.add_argument("--replicates", type=int, default=20)
     parser.add_argument("--data", action="store_true", help="a tenth of the clients has responses of the wrong sign")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ad.AdflWarning)
     print("| attack | share | " + " | ".join(methods(1)) + " |")
     print("|---|---|" + "---|" * len(methods(1)))
+    largest = 0.0
     for kind, make in KINDS.items():
         for share in SHARES if make is not None else (0.0,):
             found = [one(seed, share, make, options.data) for seed in range(options.replicates)]
             cells = [np.mean([line[name] for line in found]) for name in found[0]]
             shown = " | ".join("-" if np.isnan(cell) else f"{cell:.3g}" for cell in cells)
             print(f"| {kind} | {share:g} | {shown} |", flush=True)
+            spread = [np.std([line[name] for line in found], ddof=1) for name in found[0]]
+            largest = max(largest, np.nanmax(np.array(spread) / np.array(cells)) / np.sqrt(len(found)))
+    print(f"The largest standard error of an entry is {largest:.0%} of it ({options.replicates} data sets a line).")
 
 
 if __name__ == "__main__":

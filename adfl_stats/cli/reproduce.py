@@ -47,7 +47,14 @@ def add_reproduce(commands: Any) -> None:
     parser.add_argument("what", choices=("figure1", "section5.2"), help="which part of the paper")
     parser.add_argument("--images", metavar="DIR", help="section5.2: the folder of the images")
     parser.add_argument("--set", choices=("mnist", "cifar10"), default="mnist", help="section5.2: which images")
-    parser.add_argument("--rounds", type=int, help="section5.2: rounds of a run (default 1000, with --quick 150)")
+    parser.add_argument(
+        "--weights",
+        metavar="FILE",
+        help="section5.2: initial parameters, an archive (.npz) with weight0, offset0, ...; those of VGG16 train VGG16",
+    )
+    parser.add_argument(
+        "--rounds", type=int, help="section5.2: rounds of a run (default 1000, with --quick 150, of CIFAR10 80)"
+    )
     parser.add_argument("--network", choices=tuple(NETWORKS), default="circle", help="directed circles (default) or er")
     parser.add_argument("--quick", action="store_true", help="small data sets, few of them")
     parser.add_argument(

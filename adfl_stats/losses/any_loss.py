@@ -98,8 +98,8 @@ class Losses:
     ) -> None:
         self.dtype = np.dtype(one_of(precision, "precision", PRECISIONS))
         self.totals = float64_array(sizes, "sizes")
-        if self.totals.ndim != 1 or not (self.totals > 0.0).all():
-            raise ValueError("sizes must be one positive number for each client: its rows")
+        if self.totals.ndim != 1 or not len(self.totals) or not (self.totals > 0.0).all():
+            raise ValueError("sizes must be one positive number for each client, its rows, of at least one client")
         self.M = len(self.totals)
         self._start = float64_array(start, "start")
         if self._start.ndim not in (1, 2) or (self._start.ndim == 2 and len(self._start) != self.M):
@@ -119,6 +119,8 @@ class Losses:
         self.loss = loss
         self._followed = together(metrics)
         self.batch = None if batch is None else whole_number(batch, "batch", 1)
+        if not isinstance(batched, bool):
+            raise TypeError(f"batched is {batched!r}; True or False is wanted")
         self._gradient, self._batched, self._curvature, self._product = gradient, batched, curvature, product
         self._calls = 0
 
@@ -248,6 +250,8 @@ class Losses:
 
         def one(m: int) -> dict[str, float]:
             followed = self._followed(theta[m])
+            if not isinstance(followed, Mapping):
+                raise TypeError(f"metrics returned {followed!r}; a mapping of names to numbers is wanted")
             if "loss" in followed:
                 raise ValueError(LOSS_IS_TAKEN)
             own = {} if self.loss is None else {"loss": float(self.loss(m, theta[m]))}

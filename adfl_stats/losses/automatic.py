@@ -172,7 +172,8 @@ def from_torch(
     kind, one_client = parameters[0].dtype, Lock()
 
     def set_to(theta: Array) -> None:
-        torch.nn.utils.vector_to_parameters(torch.as_tensor(theta, dtype=kind), parameters)
+        # A copy: parameters become views of what they are set to.
+        torch.nn.utils.vector_to_parameters(torch.tensor(np.array(theta), dtype=kind), parameters)
 
     def loss_at(m: int, theta: Array, rng: np.random.Generator | None) -> Any:
         inputs, targets = held[m]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from adfl_stats._types import Array
 
-__all__ = ["ImageNetwork", "cross_entropy", "lenet5", "small_vgg", "vgg16"]
+__all__ = ["ImageNetwork", "cross_entropy", "lenet5", "of_file", "small_vgg", "vgg16"]
 
 # Channels of the convolutions, 3 x 3 each; "M" halves the sides.
 VGG16 = (64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 512, 512, "M", 512, 512, 512, "M")
@@ -110,7 +111,8 @@ def lenet5(seed: int = 0) -> ImageNetwork:
 def vgg16(seed: int = 0) -> ImageNetwork:
     """Return VGG16 of Simonyan & Zisserman (2014) for 32 x 32 colour images: 15,245,130 parameters.
 
-    The paper tunes one that was trained before: give its parameters to `losses.from_jax` in the place of these.
+    The paper tunes one that was trained before: give its parameters to `losses.from_jax` in the place of these, or
+    a file of them to ``adfl-stats reproduce section5.2 --weights``.
     """
     return _vgg(VGG16, (512, 512, 512, 10), seed)
 
@@ -118,6 +120,36 @@ def vgg16(seed: int = 0) -> ImageNetwork:
 def small_vgg(seed: int = 0) -> ImageNetwork:
     """Return a VGG with six convolutions for 32 x 32 colour images: 138,330 parameters, which a CPU can train."""
     return _vgg(SMALL_VGG, (1024, 64, 10), seed)
+
+
+def of_file(path: str | PathLike[str]) -> ImageNetwork:
+    """Return LeNet5, VGG16 or the small VGG with the parameters of a file, whichever has their shapes.
+
+    Parameters
+    ----------
+    path : str or path
+        A NumPy archive with weight0, offset0, weight1, offset1 and so on, convolutions first. Weights of convolutions
+        are (height, width, channels, features), those of dense layers (inputs, outputs); rows, columns and then
+        channels of the last convolution are the inputs of the first dense layer.
+    """
+    with np.load(path, allow_pickle=False) as archive:
+        count = sum(name.startswith("weight") for name in archive.files)
+        wanted = [f"{kind}{k}" for k in range(count) for kind in ("weight", "offset")]
+        if not count or set(wanted) != set(archive.files):
+            raise ValueError(
+                f"{path} has the arrays {sorted(archive.files)}; weight0, offset0, weight1, ... are wanted"
+            )
+        given = [tuple(archive[f"{kind}{k}"].astype(np.float32) for kind in ("weight", "offset")) for k in range(count)]
+    shapes = [tuple(part.shape for part in layer) for layer in given]
+    for make in (lenet5, small_vgg, vgg16):
+        network = make()
+        if [tuple(part.shape for part in layer) for layer in network.params] == shapes:
+            network.params = given
+            return network
+    raise ValueError(
+        f"{path} has weights of shapes {[weight for weight, _ in shapes]}, which are those of no network here: LeNet5, "
+        "the small VGG and VGG16 for 32 x 32 images"
+    )
 
 
 def _vgg(plan: Sequence[int | str], dense: Sequence[int], seed: int) -> ImageNetwork:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,33 +24,25 @@ from adfl_stats.methods import ADFL, DFL, SLBRN, Bridge, ClippedGossip, Method, 
 from adfl_stats.network.generators import directed_circle, erdos_renyi
 from adfl_stats.network.network import Network
 from adfl_stats.objective_model import DecentralizedModel
-from adfl_stats.simulate.figure1 import needs_matplotlib
 from adfl_stats.simulate.image_networks import ImageNetwork, cross_entropy, lenet5, small_vgg
 from adfl_stats.trust.class_agreement import class_agreement
 from adfl_stats.trust.weights import TRUST
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 __all__ = [
     "FULL",
     "QUICK",
+    "QUICK_COLOUR",
     "Setting",
     "Shared",
     "Size",
     "agreeing",
-    "caption_of",
-    "draw_accuracy",
-    "last_lines",
     "run_setting",
     "settings",
     "shared_images",
-    "table_of",
 ]
 
 CORRUPTIONS = ("LF", "OOD")
 CLASSES = 10
-LINES = 10
 AGREEMENT = "aDFL (agreement)"
 NETWORKS: dict[str, Callable[[int], Network]] = {
     "circle-4": lambda M: directed_circle(M, 4),
@@ -74,10 +66,12 @@ class Size:
     networks: tuple[str, ...]
     shares: tuple[float, ...]
     corruptions: tuple[str, ...]
+    lines: int = 10
 
 
-# 6,000 images and 1,000 for tests.
+# 6,000 images and 1,000 for tests; of CIFAR10 half as many, since a gradient of the small VGG takes ten times as long.
 QUICK = Size(10, 600, 150, 0.2, 60, 1000, ("circle-4",), (0.3,), ("LF",))
+QUICK_COLOUR = Size(10, 300, 80, 0.1, 30, 500, ("circle-4",), (0.3,), ("LF",), lines=4)
 # All 60,000 or 50,000 images.
 FULL = Size(50, 0, 1000, 0.1, 100, 10_000, ("circle-5", "circle-15", "er-.2", "er-.5"), (0.0, 0.2, 0.4), CORRUPTIONS)
 
@@ -132,8 +126,11 @@ def settings(size: Size, replicates: int) -> Iterator[Setting]:
                         yield Setting(skew, corruption, share, network, replicate)
 
 
-def shared_images(images: Images, setting: Setting, size: Size) -> Shared:
-    """Share the images out, corrupt those of abnormal clients, and set up the network and its losses."""
+def shared_images(images: Images, setting: Setting, size: Size, network: ImageNetwork | None = None) -> Shared:
+    """Share the images out, corrupt those of abnormal clients, and set up the network to train and its losses.
+
+    Without a network it is LeNet5 for grey images, the small VGG for others, with parameters by the replicate.
+    """
     import jax
 
     rng = np.random.default_rng(setting.replicate)
@@ -150,7 +147,8 @@ def shared_images(images: Images, setting: Setting, size: Size) -> Shared:
     data: list[tuple[Any, Any]] = [(images.X[part].reshape(-1, *side), images.y[part]) for part in parts]
     for m in np.flatnonzero(abnormal):
         data[m] = _corrupted(*data[m], setting.corruption, rng)
-    network = lenet5(setting.replicate) if side[2] == 1 else small_vgg(setting.replicate)
+    if network is None:
+        network = lenet5(setting.replicate) if side[2] == 1 else small_vgg(setting.replicate)
     tests = images.test_images[: size.test].reshape(-1, *side), images.test_y[: size.test]
 
     @jax.jit
@@ -214,12 +212,14 @@ def agreeing(shared: Shared) -> Array:
     return class_agreement(features, [np.asarray(classes) for _, classes in shared.data]).weights
 
 
-def run_setting(images: Images, setting: Setting, size: Size, folder: Path) -> Iterator[str]:
+def run_setting(
+    images: Images, setting: Setting, size: Size, folder: Path, given: ImageNetwork | None = None
+) -> Iterator[str]:
     """Run the fits of a setting that have no file yet; return the name of each method when it is done."""
     where = folder / setting.name
     where.mkdir(parents=True, exist_ok=True)
     network = NETWORKS[setting.network](size.M)
-    shared = shared_images(images, setting, size)
+    shared = shared_images(images, setting, size, given)
     model = DecentralizedModel(shared.losses, network)
     for fit in fits(shared, network, undirected=setting.network.startswith("er")):
         files = {name: where / f"{name}.csv" for name in fit.run_of}
@@ -235,7 +235,7 @@ def run_setting(images: Images, setting: Setting, size: Size, folder: Path) -> I
 def _fitted(model: DecentralizedModel, method: Method, size: Size) -> ObjectiveResults | None:
     """Return a fit, None where it diverges."""
     try:
-        return model.fit(method, step=size.step, rounds=size.rounds, lines=LINES, schedule="plateau")
+        return model.fit(method, step=size.step, rounds=size.rounds, lines=size.lines, schedule="plateau")
     except DivergenceError:
         return None
 
@@ -258,54 +258,4 @@ def _lines(res: ObjectiveResults | None, run: int, shared: Shared, size: Size) -
             "abnormal with weight": int((weights[~normal] > TRUST).sum()),
             "normal without": int((weights[normal] <= TRUST).sum()),
         }
-    )
-
-
-def table_of(folder: Path) -> pd.DataFrame:
-    """Return all lines of the fits in a folder."""
-    return pd.concat([pd.read_csv(file) for file in sorted(folder.glob("*/*.csv"))], ignore_index=True)
-
-
-def last_lines(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy after the last round, the mean over replicates, one row a setting and one column a method."""
-    ends = table.sort_values("round").groupby(["skew", "corruption", "share", "network", "replicate", "method"]).tail(1)
-    where = ["skew", "corruption", "share", "network"]
-    return ends.pivot_table(index=where, columns="method", values="accuracy", aggfunc="mean")
-
-
-def draw_accuracy(table: pd.DataFrame) -> Figure:
-    """Draw accuracy over rounds, the mean over normal clients with the band of all, a panel for each setting."""
-    panels = list(table.groupby(["skew", "corruption", "share", "network"]))
-    columns = min(len(panels), 4)
-    rows = -(-len(panels) // columns)
-    figure = needs_matplotlib()(figsize=(4.2 * columns, 3.2 * rows + 0.8), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-    for ax, (where, lines) in zip(axes, panels, strict=False):
-        for name, line in lines.groupby("method"):
-            curve = line.groupby("round")[["accuracy", "lowest", "highest"]].mean()
-            (drawn,) = ax.plot(curve.index, curve["accuracy"], label=name, ls="--" if name == "oracle" else "-")
-            ax.fill_between(curve.index, curve["lowest"], curve["highest"], color=drawn.get_color(), alpha=0.12, lw=0)
-        skew = {"none": "all classes", "labels": "label shards"}[where[0]]
-        ax.set(title=f"{skew}, {where[1]}, share {where[2]:g}, {where[3]}", xlabel="round", ylabel="accuracy")
-        ax.spines[["top", "right"]].set_visible(False)
-    for ax in axes[len(panels) :]:
-        ax.set_axis_off()
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    return figure
-
-
-def caption_of(images: Images, size: Size, replicates: int) -> str:
-    """Return what is drawn, and every setting that the paper leaves open."""
-    grey = images.X.shape[1] == 784
-    network = "LeNet5, tanh, mean pooling" if grey else "A VGG of six convolutions, 138,330 parameters"
-    return (
-        f"Accuracy on {size.test} test images of {images.name} over rounds: the mean over normal clients, and the band "
-        f"of all of them; {replicates} replicate(s). {network}, Xavier initialisation. M = {size.M} clients of "
-        f"{size.n or len(images.X) // size.M} images; with label shards each has two of the {2 * size.M} parts of the "
-        "images sorted by class. LF: y becomes 9 - y; OOD: x becomes .7 x + U(0, 1).\n"
-        f"Open in the paper (Appendix D.3 is not public), chosen by us: {size.rounds} rounds at step {size.step:g}, "
-        f"batches of {size.batch}; random graphs have Metropolis weights; b of BRIDGE-T is the largest that the "
-        "network allows; aDFL (paper) has gradient norms of all rows, lambda 3, two stages from BRIDGE-M, each of them "
-        "as many rounds; aDFL (agreement) has weights from class_agreement at the initial parameters; SLBRN-M runs on "
-        "undirected networks only.\n"
     )

@@ -122,7 +122,12 @@ def test_summary_of_many_parameters():
         ({"gradient": 3}, "gradient is 3; a function is wanted"),
         ({"loss": 1.0}, "loss is 1.0; a function is wanted"),
         ({"metrics": {"loss": np.sum}}, "metrics has the name 'loss'"),
+        ({"sizes": []}, "of at least one client"),
         ({"seed": -1}, "seed"),
+        ({"batch": 0}, "batch is 0"),
+        ({"product": "H"}, "product is 'H'; a function is wanted"),
+        ({"metrics": 3}, "metrics is 3; a function is wanted"),
+        ({"batched": "yes"}, "batched is 'yes'; True or False"),
     ],
 )
 def test_bad_losses(change, words):

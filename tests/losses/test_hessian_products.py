@@ -143,6 +143,8 @@ def test_one_function_follows_several_numbers():
         assert res.history(name).equals(wanted.history(name))
     with pytest.raises(ValueError, match="metrics has the name 'loss'"):
         model(metrics=lambda theta: {"loss": 1.0}).fit(step=0.3, rounds=2)
+    with pytest.raises(TypeError, match=r"metrics returned 2\.0; a mapping"):
+        model(metrics=lambda theta: 2.0).fit(step=0.3, rounds=2)
 
 
 def test_minibatches_are_named_beside_standard_errors():

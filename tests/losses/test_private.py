@@ -66,6 +66,19 @@ def test_without_clipping_and_noise_it_is_the_plain_fit():
     assert found.method.details["epsilon"] == np.inf
 
 
+def test_without_clipping_and_noise_no_bit_changes():
+    """Against the plain model in the same loop, that of rounds with an attack."""
+    _, data = linear()
+    signs = ad.ClientData.from_arrays(
+        data.X, (np.asarray(data.y) > 0).astype(float), np.repeat(data.labels, data.sizes)
+    )
+    how = {"step": 0.1, "rounds": 30, "attack": ad.attacks.SignFlip([2])}
+    private = ad.losses.PrivateGLM(signs, "binomial", clip=1e12, noise=0.0)
+    found = ad.DecentralizedModel(private, NET).fit(ad.DFL(), **how)
+    wanted = ad.DecentralizedGLM(signs, NET, "binomial").fit(ad.DFL(), **how)
+    assert_array_equal(found.client_params, wanted.client_params)
+
+
 def test_noise_is_that_of_the_seed_and_counted():
     _, data = linear()
     private = ad.losses.PrivateGLM(data, clip=2.0, noise=30.0, seed=4)

@@ -155,6 +155,13 @@ def test_local_updates_count_rounds():
     fit = model.fit(ad.DFL(), step=0.02, rounds=10)
     table = model.local_updates(fit, [1, 5])
     assert table.loc[5, "rounds"] < 0.3 * table.loc[1, "rounds"]
+    many = model.local_updates(fit, [1, 2, 5, 10, 20, 40], message=100.0)
+    fine = many[many["bias"] <= 0.05]
+    assert many["best"].sum() == 1
+    assert many["cost"][many["best"]].item() == fine["cost"].min()
+    # The bias, not the cost, is what bounds the number of steps where a message is dear.
+    assert many["cost"].idxmin() > many["best"].idxmax() or len(fine) == len(many)
+    assert not model.local_updates(fit, [1000], step=0.05)["best"].any()
     with pytest.raises(ValueError, match="step is None"):
         model.local_updates(model.fit(ad.DFL()))
     with pytest.raises(ValueError, match="local_steps"):

@@ -9,7 +9,7 @@ from adfl_stats.datasets.images import Images
 
 jax = pytest.importorskip("jax")
 
-from adfl_stats.simulate import image_networks, section52  # noqa: E402
+from adfl_stats.simulate import image_networks, section52, section52_tables  # noqa: E402
 from adfl_stats.simulate.image_networks import lenet5, small_vgg, vgg16  # noqa: E402
 
 SMALL = section52.Size(6, 60, 2, 0.2, 30, 40, ("circle-4",), (0.34,), ("LF",))
@@ -90,11 +90,14 @@ def test_a_study_is_resumed(images, tmp_path, monkeypatch):
     list(section52.run_setting(images, setting, SMALL, tmp_path))
     assert oracle.read_text() == "round\n1\n"
     oracle.write_text(first)
-    table = section52.table_of(tmp_path)
+    table = section52_tables.table_of(tmp_path)
     assert set(table["method"]) == keep
     assert table["accuracy"].between(0.0, 1.0).all()
-    assert section52.last_lines(table).shape == (1, 3)
-    assert len(section52.draw_accuracy(table).axes) == 1
+    assert section52_tables.last_lines(table).shape == (1, 3)
+    apart = section52_tables.gaps(table)["mean"].iloc[0]
+    ends = table.groupby("method")["accuracy"].last()
+    np.testing.assert_allclose(apart["DFL"], ends["DFL"] - ends["oracle"])
+    assert len(section52_tables.draw_accuracy(table).axes) == 1
 
 
 def test_methods_that_share_a_fit_are_those_alone(images, monkeypatch):
@@ -113,6 +116,24 @@ def test_methods_that_share_a_fit_are_those_alone(images, monkeypatch):
         found = section52._lines(section52._fitted(model, fit.method, SMALL), fit.run_of[name], shared, SMALL)
         wanted = section52._lines(section52._fitted(model, method, SMALL), -1, shared, SMALL)
         assert found.equals(wanted)
+
+
+def test_parameters_of_a_file(tmp_path):
+    net = small_vgg(3)
+    parts = {
+        f"{kind}{k}": layer[at] for k, layer in enumerate(net.params) for at, kind in enumerate(("weight", "offset"))
+    }
+    np.savez(tmp_path / "small.npz", **parts)
+    read = image_networks.of_file(tmp_path / "small.npz")
+    assert all(np.array_equal(a[0], b[0]) for a, b in zip(read.params, net.params, strict=True))
+    image = np.zeros((2, 32, 32, 3), dtype=np.float32)
+    np.testing.assert_array_equal(read.logits(read.params, image), net.logits(net.params, image))
+    np.savez(tmp_path / "other.npz", weight0=np.zeros((3, 2)), offset0=np.zeros(2))
+    with pytest.raises(ValueError, match="are those of no network here"):
+        image_networks.of_file(tmp_path / "other.npz")
+    np.savez(tmp_path / "named.npz", kernel=np.zeros(3))
+    with pytest.raises(ValueError, match="weight0, offset0, weight1"):
+        image_networks.of_file(tmp_path / "named.npz")
 
 
 def test_the_command_says_what_it_needs(capsys):
