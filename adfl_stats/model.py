@@ -431,11 +431,6 @@ class DecentralizedGLM(ModelTheory):
         journal: Callable[[Counted, int], Journal] | None,
     ) -> FitRecord:
         """Return the record of a fit over the ranks of MPI; it has all clients on every rank."""
-        if plan.attack is not None:
-            raise ValueError(
-                f"attack={type(plan.attack).__name__} needs the messages of all clients in one place; leave out "
-                "transport"
-            )
         team = max(1, default_threads() // ranks.ranks_here) if threads is None else team_of(threads)
         bounds = batch_bounds(self.data.n_clients, self.data.n_rows)
 

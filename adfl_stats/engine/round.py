@@ -48,13 +48,8 @@ class Exchange:
     """
 
     def __init__(self, problem: Problem, rule: Rule = MEAN, attack: Attack | None = None) -> None:
-        self.M, self.attack, self._rule, self._labels = problem.M, attack, rule, problem.labels
+        self.M, self.attack, self._rule, self._labels = problem.M, attack, rule, problem.all_labels
         self.members, self.here = problem.members, problem.members.numbers is None
-        if attack is not None and not self.here:
-            raise ValueError(
-                f"attack={type(attack).__name__} needs the messages of all clients in one place; run it without a "
-                "transport"
-            )
         self._rng = np.random.default_rng(getattr(attack, "seed", 0))
         self.follow(problem.network if problem.schedule is None else problem.schedule.at(0).network)
 
@@ -65,6 +60,9 @@ class Exchange:
         self.listened: Callable[[Array], Array] | None = None
         self.halo_rows = 0
         senders = np.arange(W.shape[0])
+        if attack is not None:
+            self._honest = ~abnormal_mask(attack.clients, self._labels, "clients")
+            self._scene_of_all(W)
         if (own := self.members.numbers) is not None:
             halo = self.members.transport.halo(W.indptr, W.indices)
             self.listened, self.halo_rows = self.members.transport.listen(halo), len(halo)
@@ -74,27 +72,37 @@ class Exchange:
         self.indptr, indices = (np.ascontiguousarray(part, dtype=np.int64) for part in (W.indptr, W.indices))
         self.weights = np.ascontiguousarray(W.data, dtype=np.float64)
         bad = None if rule.bad is None else rule.bad[indices].astype(np.uint8)
-        self._W, indices = W, senders[indices]
-        if attack is not None:
-            honest = ~abnormal_mask(attack.clients, self._labels, "clients")
-            receiver = np.repeat(np.arange(self.M), np.diff(self.indptr))
-            replaced = np.flatnonzero(~honest[indices] & honest[receiver])
-            self._honest = honest
-            self._sources, self._victims = indices[replaced].copy(), receiver[replaced]
-            indices = indices.copy()
-            # False messages differ between receivers, so each has a row of its own after those of the clients.
-            indices[replaced] = self.M + np.arange(len(replaced))
+        replaced = indices[:0] if attack is None else self._replaced(W.indptr, indices, self.members.ours(self._honest))
+        indices = senders[indices]
+        # False messages differ between receivers, so each has a row of its own after those of the clients.
+        indices[replaced] = self.M + self.halo_rows + np.arange(len(replaced))
         self.indices = indices
         self.combiner = _kernels.Combiner(self.indptr, indices, self.weights, rule.code, rule.count, rule.value, bad)
 
     def heard(self, sent: Array) -> Array:
         """Return the rows that `indices` refers to: what ours send (M, P), then the halo's, or the false messages."""
-        if self.listened is not None:
-            return np.concatenate([sent, self.listened(sent)])
-        if self.attack is None:
+        if self.listened is None and self.attack is None:
             return sent
-        scene = Scene(sent, self._sources, self._victims, self._W, self._honest, self._rng)
-        return np.concatenate([sent, self.attack.lies(scene)])
+        heard = [sent] if self.listened is None else [sent, self.listened(sent)]
+        if self.attack is not None:
+            # Attackers see all messages, in every place: what they see is no message of the protocol.
+            everything = uncounted(self.members.transport).gather(sent)
+            scene = Scene(everything, self._sources, self._victims, self._W, self._honest, self._rng)
+            heard.append(self.attack.lies(scene)[self._hits])
+        return np.concatenate(heard)
+
+    def _replaced(self, indptr: Ints, indices: Ints, receivers: Mask) -> Ints:
+        """Return the entries of pools (CSR) that are messages of attackers to receivers who are honest."""
+        return np.flatnonzero(~self._honest[indices] & np.repeat(receivers, np.diff(indptr)))
+
+    def _scene_of_all(self, W: sparse.csr_array) -> None:
+        """Keep who attacks whom in the whole network, and which of these messages are for clients of ours."""
+        replaced = self._replaced(W.indptr, W.indices, self._honest)
+        self._W, self._sources = W, W.indices[replaced]
+        self._victims = np.searchsorted(W.indptr, replaced, side="right") - 1
+        everybody = np.zeros(W.shape[0], dtype=bool)
+        everybody[slice(None) if self.members.numbers is None else self.members.numbers] = True
+        self._hits = everybody[self._victims]
 
     def tell(self, rounds: int, numbers: int) -> None:
         """Count rounds in which a client tells its neighbours so many numbers."""

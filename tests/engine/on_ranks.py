@@ -80,6 +80,16 @@ def rounds(ranks):
     ]
 
 
+def attacked(ranks):
+    """Attackers on all ranks, with a median against them."""
+    attack = ad.attacks.Gaussian([0, 17, 39], sd=1.0, seed=2)
+    plan = {**PLAN, "attack": attack}
+    return [
+        *fitted("attacked", model_of("binomial"), ranks, ad.DFL(), **plan),
+        *fitted("attacked median", model_of("gaussian", SOCIAL), ranks, ad.Bridge("median"), **plan),
+    ]
+
+
 def weighted(ranks):
     return fitted("weighted", model_of("gaussian"), ranks, ad.ADFL(protect=[0, 20]), heterogeneity="none")
 
@@ -122,9 +132,9 @@ def alone(ranks):
 
 def refused(ranks):
     """All ranks meet the same error, and go on; the last one is that they have different networks."""
-    model, attack = model_of("gaussian"), {"attack": ad.attacks.SignFlip([0])}
+    model = model_of("gaussian")
     other = model_of("gaussian", CIRCLE if ranks.rank == 0 else SOCIAL)
-    cases = (model, ad.DFL(), attack), (model, ad.Bridge("trimmed", b=3), {}), (other, ad.DFL(), {})
+    cases = (model, ad.Bridge("trimmed", b=3), {}), (other, ad.DFL(), {})
     for given, method, options in cases:
         try:
             given.fit(method, transport=ranks, **options)

@@ -88,12 +88,14 @@ def families(ranks):
     binomial = ad.DecentralizedGLM(by_file(ranks, "binomial.parquet", family="binomial"), CIRCLE, "binomial")
     name = "negativebinomial"
     counts = ad.DecentralizedGLM(by_file(ranks, f"{name}.parquet", family=name), CIRCLE, name)
+    attack = {"attack": ad.attacks.SignFlip(["c01", "c33"]), "step": 0.1, "rounds": 5}
     ridge = ad.DecentralizedGLM(by_file(ranks, "one.parquet"), CIRCLE, penalty=ad.Ridge(0.1))
     return [
         *told("constants", {"huber": np.array(huber.family.par), "alpha": np.array(counts.family.par)}),
         *fitted("huber", huber, None, ad.DFL(), rounds=5),
         *fitted("binomial", binomial, None),
         *fitted("counts", counts, None, ad.DFL()),
+        *fitted("attacked", binomial, None, ad.DFL(), **attack),
         *fitted("ridge", ridge, None, ad.DFL(), step=0.1, rounds=5),
     ]
 
@@ -133,7 +135,6 @@ def refused(ranks):
     calls = [
         lambda: model.fit(keep_data=True),
         lambda: model.fit(transport=ad.Gossip()),
-        lambda: model.fit(ad.DFL(), step=0.1, rounds=2, attack=ad.attacks.SignFlip(["c00"])),
         lambda: model.rates(None),
         lambda: model.advise(),
         lambda: ad.RankData.of(mine, ranks),

@@ -135,7 +135,31 @@ def test_rounds_that_move_too_far_end_with_the_same_one(limit):
     assert_array_equal(np.concatenate([one[2] for one in places]), theta)
 
 
-def test_attacks_are_refused():
-    plan = Plan(step=0.1, rounds=2, attack=ad.attacks.SignFlip([0]))
-    with pytest.raises(ValueError, match="attack=SignFlip needs the messages of all clients"):
-        in_all_places(drawn("gaussian"), "gaussian", CIRCLE, ad.DFL(), plan)
+ATTACKS = {
+    "sign": ad.attacks.SignFlip([0, 5, 12]),
+    "noise": ad.attacks.Gaussian([0, 5, 12], sd=2.0, seed=3),
+    "little": ad.attacks.ALIE([0, 5, 12], z=1.0),
+    "product": ad.attacks.IPM([0, 5, 12]),
+    "apart": ad.attacks.Dissensus([0, 5, 12]),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("method", [ad.DFL(), ad.Bridge("median"), ad.GradientTracking()], ids=lambda one: one.name)
+def test_attackers_in_any_place_send_the_same_lies(name, method):
+    """They see the messages of all places."""
+    data, plan = drawn("gaussian"), Plan(step=0.1, rounds=6, attack=ATTACKS[name])
+    network = SOCIAL.metropolis() if isinstance(method, ad.GradientTracking) else SOCIAL
+    whole = run(data, "gaussian", network, method, plan)
+    honest = run(data, "gaussian", network, method, Plan(step=0.1, rounds=6))
+    assert not np.array_equal(whole.theta, honest.theta)
+    places = in_all_places(data, "gaussian", network, method, plan)
+    assert_array_equal(np.concatenate([one.theta for one in places]), whole.theta)
+
+
+def test_attackers_follow_a_schedule_in_all_places():
+    data, plan = drawn("gaussian"), Plan(step=0.1, rounds=9, attack=ATTACKS["noise"])
+    network = ad.networks.schedule([CIRCLE, SOCIAL], every=2)
+    whole = run(data, "gaussian", network, ad.DFL(), plan)
+    places = in_all_places(data, "gaussian", network, ad.DFL(), plan)
+    assert_array_equal(np.concatenate([one.theta for one in places]), whole.theta)
