@@ -29,6 +29,7 @@ EXAMPLES = """examples:
   adfl-stats fit data.csv --formula "y ~ x" --client id --network edges.csv --rounds 300 --step 0.1 --attack SignFlip \\
       --attackers 3 7 --attack-option scale=2
   mpiexec -n 4 adfl-stats fit data.csv --formula "y ~ x" --client id --network edges.csv --mpi
+  mpiexec -n 4 adfl-stats fit "stays/*.parquet" --formula "y ~ x" --client id --network edges.csv --mpi
   adfl-stats fit data.csv --formula "y ~ x" --client id --network edges.csv --quiet --json fit.json --html fit.html
 
 Exit status: 0; 2 on bad input; 130 after Ctrl-C. IDs of clients stay as they are written: 007 is not 7."""
@@ -127,20 +128,7 @@ def _fit_here(options: argparse.Namespace, ranks: ad.MPI | None) -> None:
     if options.cov_type is not None:
         one_of(options.cov_type, "--cov-type", COV_TYPES)
     one_of(options.solver, "--solver", ("auto", "rounds", "limit"))
-    frame = read_rows(options.data, options.client, options.sep)
-    network = _network(options.network, pd.unique(frame[options.client].dropna()))
-    model = ad.DecentralizedGLM.from_formula(
-        options.formula,
-        frame,
-        options.client,
-        network,
-        _family(options),
-        weighting=options.weighting,
-        offset=options.offset,
-        exposure=options.exposure,
-        weights=options.weights,
-        missing=options.missing,
-    )
+    model = _model(options) if ranks is None or Path(options.data).is_file() else _model_by_rank(options, ranks)
     watched = sys.stderr.isatty() and not options.quiet
     res = model.fit(
         method,
@@ -163,6 +151,46 @@ def _fit_here(options: argparse.Namespace, ranks: ad.MPI | None) -> None:
         if sensitivity is not None:
             print(f"\n{sensitivity}")
     _write(res, options, [] if sensitivity is None else [sensitivity])
+
+
+def _model(options: argparse.Namespace) -> ad.DecentralizedGLM:
+    """Return the model of a file."""
+    frame = read_rows(options.data, options.client, options.sep)
+    return ad.DecentralizedGLM.from_formula(
+        options.formula,
+        frame,
+        options.client,
+        _network(options.network, pd.unique(frame[options.client].dropna())),
+        _family(options),
+        weighting=options.weighting,
+        offset=options.offset,
+        exposure=options.exposure,
+        weights=options.weights,
+        missing=options.missing,
+    )
+
+
+def _model_by_rank(options: argparse.Namespace, ranks: ad.MPI) -> ad.DecentralizedGLM:
+    """Return the model of a folder or a pattern of Parquet files, of which each rank reads its own clients."""
+    if options.sensitivity:
+        raise ValueError(
+            f"--sensitivity makes fits again, which takes all rows in one place; {options.data} is read by rank. Leave "
+            "it out, or give one file"
+        )
+    data = ad.RankData.from_parquet(
+        options.data,
+        options.formula,
+        options.client,
+        ranks,
+        offset=options.offset,
+        exposure=options.exposure,
+        weights=options.weights,
+        missing=options.missing,
+    )
+    if not all(isinstance(label, str) for label in data.labels):
+        raise ValueError(f"the column {options.client!r} of {options.data} must be text, as the IDs in a network are")
+    network = _network(options.network, data.labels)
+    return ad.DecentralizedGLM(data, network, _family(options), weighting=options.weighting)
 
 
 def read_rows(path: str, client: str, sep: str | None = None) -> pd.DataFrame:

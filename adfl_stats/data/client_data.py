@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from os import PathLike
@@ -378,6 +378,48 @@ class ClientData:
             linear_offset=None if linear_offset is None else _frozen(linear_offset),
             row_weights=None if weights is None else _frozen(weights),
             set_aside=_frozen(clients),
+        )
+
+    def in_order(self, labels: Iterable[Hashable]) -> ClientData:
+        """Return the same data with the clients in another order; rows are copied.
+
+        Parameters
+        ----------
+        labels : iterable
+            The clients, each once, for example from `networks.near_order`.
+
+        Returns
+        -------
+        ClientData
+            Estimates on it are the same but for rounding: sums over clients are taken in this order.
+
+        Examples
+        --------
+        >>> data = ClientData.from_arrays(np.arange(6.0).reshape(3, 2), np.arange(3.0), ["a", "b", "b"])
+        >>> data.in_order(["b", "a"]).y.tolist()
+        [1.0, 2.0, 0.0]
+        """
+        wanted = pd.Index(list(labels))
+        order = self.labels.get_indexer(wanted)
+        if len(wanted) != self.n_clients or (np.sort(order) != np.arange(self.n_clients)).any():
+            raise ValueError(
+                f"labels must be the {self.n_clients} clients of the data, each once, in another order; found are "
+                f"{len(wanted)}, of which the data have {len(np.unique(order[order >= 0]))}"
+            )
+        sizes = self.sizes[order]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        rows = np.repeat(self.offsets[order] - offsets[:-1], sizes) + np.arange(self.n_rows)
+        return assembled(
+            self,
+            X=_frozen(self.X[rows]),
+            y=_frozen(self.y[rows]),
+            offsets=_frozen(offsets.astype(np.int64)),
+            labels=self.labels[order],
+            linear_offset=None if self.linear_offset is None else _frozen(self.linear_offset[rows]),
+            row_weights=None if self.row_weights is None else _frozen(self.row_weights[rows]),
+            row_order=_frozen(rows if self.row_order is None else self.row_order[rows]),
+            set_aside=None if self.set_aside is None else _frozen(self.set_aside[order]),
+            cuts=None,
         )
 
     def blocks(self, m: int) -> Iterator[slice]:

@@ -108,6 +108,8 @@ class PartConversion(Conversion):
         From what one place brings to what all bring, in their order.
     shared : bool
         Whether all places can read the same parts: clients are then those of all places, else those of ours.
+    order : pandas.Index, optional
+        The clients of all places in the order that is wanted, where all can read the same parts.
     """
 
     def __init__(
@@ -118,7 +120,9 @@ class PartConversion(Conversion):
         exchange: Callable[[Any], list[Any]],
         *,
         shared: bool,
+        order: pd.Index | None = None,
     ) -> None:
+        self._order = order
         self._parts, self._scanned, self._exchange, self._shared = parts, parts[scanned], exchange, shared
         self._wanted: pd.Index | None = None
         super().__init__(request, parts[0], None)
@@ -143,8 +147,21 @@ class PartConversion(Conversion):
             found.labels, found.counts = mine.labels, mine.counts
         if found.labels is None:
             raise ValueError(f"{self.request.table} has no rows without missing values; no row is left to fit")
+        if self._order is not None:
+            self._reorder(found, self._order)
         self._ranges = self._exchange([_range(found.labels, labels) for labels in clients])
         return found
+
+    def _reorder(self, found: Found, order: pd.Index) -> None:
+        """Bring the clients into another order; raise ValueError where it is not of these clients."""
+        assert found.labels is not None
+        places = found.labels.get_indexer(order)
+        if len(order) != len(found.labels) or (np.sort(places) != np.arange(len(order))).any():
+            raise ValueError(
+                f"order must be the {len(found.labels)} clients of {self.request.table}, each once; found are "
+                f"{len(order)}, of which the data have {len(np.unique(places[places >= 0]))}"
+            )
+        found.labels, found.counts = found.labels[places], found.counts[places]
 
     def _add(self, found: Found, other: Found) -> None:
         """Add what was found in rows behind those before."""

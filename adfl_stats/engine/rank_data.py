@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cached_property
 from os import PathLike
 from typing import Any, TypeVar
@@ -109,6 +109,7 @@ class RankData:
         weights: str | None = None,
         freq_weights: str | None = None,
         missing: str = "raise",
+        order: Iterable[Hashable] | None = None,
     ) -> RankData:
         """Build from a Parquet file, a folder of them, or files named by a pattern; no rank reads all rows twice.
 
@@ -134,6 +135,8 @@ class RankData:
             As in `ClientData.from_parquet`.
         missing : {"raise", "drop"}
             As in `ClientData.from_frame`.
+        order : iterable, optional
+            The clients in the order that is wanted, as `networks.near_order` has it; for ranks that see the same files.
 
         Examples
         --------
@@ -147,7 +150,7 @@ class RankData:
         with ranks.together():
             pattern = str(place_of(path, "path"))
             request = Request(pattern, formula, client or FILE, offset, exposure, weights, freq_weights, missing)
-            return read_files(ranks, request, by_file=client is None)
+            return read_files(ranks, request, by_file=client is None, order=None if order is None else pd.Index(order))
 
     @property
     def n_clients(self) -> int:
@@ -224,13 +227,18 @@ def spread_data(ranks: MPI, own: ClientData | None) -> RankData:
     return RankData(ranks, template if own is None else own, everybody, sizes, bounds, np.searchsorted(bounds, ends))
 
 
-def read_files(ranks: MPI, request: Request, *, by_file: bool) -> RankData:
+def read_files(ranks: MPI, request: Request, *, by_file: bool, order: pd.Index | None) -> RankData:
     """Return the data of Parquet files, see `RankData.from_parquet`."""
     paths = part_files(request.path)
     listed = ranks.exchanged([(path.name, path.stat().st_size) for path in paths])
     if not any(listed):
         raise FileNotFoundError(f"path is {request.path!r}; no rank finds a Parquet file there")
     shared = all(files == listed[0] for files in listed)
+    if order is not None and not shared:
+        raise ValueError(
+            f"order was given, and the ranks see different files at {request.path!r}: where clients are, and so their "
+            "order, is then given by the files. Leave it out"
+        )
     if not paths:
         # The others agree on levels, sizes and columns: as often as in `PartConversion`, and once more below.
         ranks.exchanged([])
@@ -239,7 +247,7 @@ def read_files(ranks: MPI, request: Request, *, by_file: bool) -> RankData:
         return spread_data(ranks, None)
     parts = parts_of(paths, by_file)
     low, high = ((np.arange(2) + ranks.rank) * len(parts) // ranks.size).tolist() if shared else (0, len(parts))
-    scanned = PartConversion(request, parts, slice(low, high), ranks.exchanged, shared=shared)
+    scanned = PartConversion(request, parts, slice(low, high), ranks.exchanged, shared=shared, order=order)
     if not shared:
         return spread_data(ranks, scanned.data(slice(None)))
     bounds, first, own = agreed_shares(ranks, scanned.sizes)

@@ -1,6 +1,7 @@
 """Networks to simulate on and to compare with, and networks that change with the round.
 
-Every generator returns a `Network`; `schedule` and `dropout` return a `NetworkSchedule`.
+Every generator returns a `Network`; `schedule` and `dropout` return a `NetworkSchedule`, and `near_order`
+an order of the clients of one.
 
 Rows are normalised, ``w_mk = a_mk / d_m``. Random generators take a `seed` (a whole number, a NumPy
 Generator, or None for a new draw each time), and the same seed gives the same network. Where chance could
@@ -11,6 +12,7 @@ is the random graph conditioned on that event. There are no self loops unless as
 from __future__ import annotations
 
 from adfl_stats.network.dropout import dropout
+from adfl_stats.network.nearness import near_order
 from adfl_stats.network.random_graphs import (
     erdos_renyi,
     fixed_degree,
@@ -32,6 +34,7 @@ __all__ = [
     "dropout",
     "erdos_renyi",
     "fixed_degree",
+    "near_order",
     "random_geometric",
     "scale_free",
     "schedule",

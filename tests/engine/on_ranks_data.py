@@ -72,6 +72,15 @@ def one(ranks):
     return fitted("one", ad.DecentralizedGLM(by_file(ranks, "one.parquet"), CIRCLE), None)
 
 
+def ordered(ranks):
+    """Clients in an order that was given, here by the last digit."""
+    order = sorted(CIRCLE.labels, key=lambda name: name[::-1])
+    data = whole_data(client="file").in_order(order) if ranks is None else None
+    if ranks is not None:
+        data = ad.RankData.from_parquet(FOLDER / "clients", FORMULA, None, ranks, order=order)
+    return fitted("ordered", ad.DecentralizedGLM(data, CIRCLE), None, ad.DFL(), step=0.1, rounds=9)
+
+
 def folder(ranks):
     return fitted("folder", ad.DecentralizedGLM(by_file(ranks, "parts"), CIRCLE), None, ad.DFL(), step=0.1, rounds=9)
 
@@ -142,6 +151,8 @@ def refused(ranks):
         lambda: ad.RankData.of(None, ranks),
         lambda: ad.RankData.of(frame_of(), ranks),
         lambda: ad.RankData.from_parquet(FOLDER / "nowhere.parquet", FORMULA, "client", ranks),
+        lambda: ad.RankData.from_parquet(FOLDER / "one.parquet", FORMULA, "client", ranks, order=["c00"]),
+        lambda: ad.RankData.from_parquet(FOLDER / f"own{ranks.rank}", FORMULA, "client", ranks, order=CIRCLE.labels),
         lambda: ad.RankData.from_parquet(FOLDER / "one.parquet", "y ~ x9", "client", ranks),
         lambda: ad.RankData.from_parquet(FOLDER / "one.parquet", "y ~ center(x1)", "client", ranks),
     ]

@@ -115,6 +115,13 @@ def test_the_command_line_speaks_through_rank_zero(tmp_path, monkeypatch, capsys
     both = launched(2, *program, "y ~ x1 + x2", "--mpi", "--json", "fit.json", cwd=tmp_path)
     assert (both.returncode, both.stdout) == (0, alone.out), both.stderr
     assert (tmp_path / "fit.json").exists()
+    (tmp_path / "parts").mkdir()
+    rows = sim.frame().assign(client=sim.frame()["client"].map(str))
+    for k in range(3):
+        rows.iloc[k * 40 : (k + 1) * 40].to_parquet(tmp_path / "parts" / f"{k}.parquet")
+    given[1] = "parts/*.parquet"
+    by_rank = launched(2, *program[: -len(given)], *given, "y ~ x1 + x2", "--mpi", cwd=tmp_path)
+    assert (by_rank.returncode, by_rank.stdout) == (0, alone.out), by_rank.stderr
     wrong = launched(2, *program, "y ~ x9", "--mpi", cwd=tmp_path)
     assert wrong.returncode == 2
     assert wrong.stderr.count("adfl-stats: ") == 1, wrong.stderr

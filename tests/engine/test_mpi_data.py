@@ -15,11 +15,11 @@ def two_ranks(tmp_path_factory):
     """Fits and refusals in one start of two ranks, and their folder."""
     folder = tmp_path_factory.mktemp("data")
     program.written(folder)
-    cases = ("one", "folder", "pattern", "families", "arrays", "refused")
+    cases = ("one", "folder", "ordered", "pattern", "families", "arrays", "refused")
     return on_ranks(2, folder, *cases, program=PROGRAM), folder
 
 
-@pytest.mark.parametrize("case", ["one", "folder", "pattern", "families", "arrays"])
+@pytest.mark.parametrize("case", ["one", "folder", "ordered", "pattern", "families", "arrays"])
 def test_two_ranks_with_rows_of_their_own_give_the_bits_of_all_rows(two_ranks, batches_of_ten, case):
     done, folder = two_ranks
     same_bits(done, folder, 2, case, made=program)
@@ -36,6 +36,8 @@ def test_two_ranks_with_rows_of_their_own_give_the_bits_of_all_rows(two_ranks, b
         "data is None on every rank",
         "data is a DataFrame; pass the ClientData of this rank's clients",
         "no rank finds a Parquet file there",
+        "order must be the 40 clients of the file 'one.parquet', each once; found are 1",
+        "order was given, and the ranks see different files",
         "the file 'one.parquet' has no column 'x9'",
         "the terms 'center(x1)' of the formula have values that depend on other rows",
     ],
