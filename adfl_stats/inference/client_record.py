@@ -216,12 +216,12 @@ def record_clients(
 def _precision(model: ClientModel) -> Array:
     """Return the mean over the normal clients of (J^-1 + T)^-1 = (I + J T)^-1 J."""
     scores, units = model.scores.inflated(model.inflation), model.units
-    T, P = model.spread / np.outer(units, units), len(units)
+    P = len(units)
     normal = (model.probabilities[model.summaries.ranks > 0, 0] > 0.5).astype(np.float64)
 
     def part(at: slice) -> Array:
         J = scores.information[at]
-        left = np.linalg.solve(np.eye(P) + J @ T, J) if model.differ else J
+        left = np.linalg.solve(np.eye(P) + J @ model.scored_spread(at), J) if model.differ else J
         return np.tensordot(normal[at], left, 1)
 
     count = max(scores.members.count(normal), 1)
@@ -313,7 +313,7 @@ def _variances(model: ClientModel, at: slice) -> Array:
     full = (model.summaries.ranks[at] == P)[:, None, None]
     shape = np.where(full, model.null.shape, np.eye(P))
     W = model.inflation * model.null.dispersions[at, None, None] * shape
-    return W + factors @ model.spread @ factors.transpose(0, 2, 1) if model.differ else W
+    return W + factors @ model.spread_of(at) @ factors.transpose(0, 2, 1) if model.differ else W
 
 
 def _quadratic_forms(variance: Array, along: Array) -> tuple[Array, Ints]:
@@ -379,7 +379,7 @@ def _effects(model: ClientModel) -> tuple[Array, Array, Array]:
     """
     scores, units = model.scores, model.units
     noisy = scores.inflated(model.inflation)
-    T, P = model.spread / np.outer(units, units), len(units)
+    P = len(units)
     errors, effects, spreads = (np.zeros((scores.M, P)) for _ in range(3))
     for at in client_chunks(scores.M, P):
         J, full = scores.information[at], scores.ranks[at] == P
@@ -387,6 +387,7 @@ def _effects(model: ClientModel) -> tuple[Array, Array, Array]:
         part[full] = np.sqrt(np.diagonal(np.linalg.inv(J[full]), axis1=1, axis2=2))
         errors[at] = part * units
         if model.differ:
+            T = model.scored_spread(at)
             # T (I + J T)^-1 = T - T J_T T without an inverse of T, which may be singular.
             posterior = np.linalg.solve(np.eye(P) + T @ noisy.information[at], np.broadcast_to(T, J.shape))
             effects[at] = (posterior @ noisy.slopes[at][:, :, None])[:, :, 0] * units

@@ -202,7 +202,7 @@ def _removals(model: ClientModel, deletion_shift: Array) -> Array:
     M, P = deletion_shift.shape
     informative, normal = model.summaries.ranks > 0, np.clip(model.weights, 1e-300, 1.0 - 1e-16)
     odds, moves = np.log(normal) - np.log1p(-normal), np.nan_to_num(deletion_shift) / model.units
-    T = model.spread / np.outer(model.units, model.units)
+    T = model.scored_spread()
     scores, half = model.scores.inflated(model.inflation), M // 2
     left = np.linalg.solve(np.eye(P) + scores.information @ T, scores.information)
     slopes = np.linalg.solve(np.eye(P) + scores.information @ T, scores.slopes[:, :, None])[:, :, 0]

@@ -36,6 +36,8 @@ __all__ = ["response_name", "rounds_needed", "summarize", "summary_notes"]
 MOST_SUSPICIOUS = 5
 # Width of the column that says which spread was allowed for.
 SPREAD = 38
+# A shorter name of a coefficient says nothing.
+LEAST_NAME = 6
 # Names that would not fit the header.
 _SHORT = {"negativebinomial": "neg. binomial", "inversegaussian": "inv. Gauss"}
 _SHORT_LINKS = {"inverse squared": "1/mu^2"}
@@ -133,8 +135,11 @@ def _differences(res: Results) -> Cells:
     if clients.differ and not taus.any():
         spread = f"{clients.spread_kind}: variance x {clients.inflation:.3g}"
     elif clients.differ:
-        spread = f"{clients.spread_kind}; tau {taus[largest]:.3g} in "
-        spread += shortened([str(res.params.index[largest])], min(14, SPREAD - len(spread)))[0]
+        spread, tau = shortened([clients.spread_kind], SPREAD)[0], f"; tau {taus[largest]:.3g} in "
+        room = SPREAD - len(spread + tau)
+        # The largest tau has a table of its own, heterogeneity().
+        if room >= LEAST_NAME:
+            spread += tau + shortened([str(res.params.index[largest])], min(14, room))[0]
     rows = [[fixed(Q), f"{df:.0f}", f"{p_value:.3f}", f"{share:.2f}", spread]]
     headers = ["Cochran's Q", "df", "P>Q", "I^2", "spread allowed for"]
     return Cells(rows, headers, None, "Differences between clients", [12, 8, 8, 8, SPREAD])

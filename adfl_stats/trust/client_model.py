@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from adfl_stats._types import Array, Mask
+from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.engine.problem import Problem
 from adfl_stats.losses.client_sums import ClientMoments
 from adfl_stats.trust.candidates import Candidate
@@ -21,6 +21,7 @@ from adfl_stats.trust.laplace import ClientLikelihoods, expanded
 from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores, standardising
 from adfl_stats.trust.null import Null
 from adfl_stats.trust.scoring import client_scores
+from adfl_stats.trust.spread import own_pivots
 from adfl_stats.trust.summaries import Summaries
 
 __all__ = ["SMALL_MOVE", "ClientModel", "assembled", "posterior_of"]
@@ -45,7 +46,7 @@ class ClientModel:
     probabilities : ndarray (M, 3)
         Of being normal, of belonging to a coherent minority, of being gross.
     spread : ndarray (P, P)
-        T, the covariance of the normal clients' parameters.
+        T, the covariance of the normal clients' parameters; that of a typical client where `turns` is given.
     spread_kind, components : str
         Which parts the model has.
     minority_shift : ndarray (P,) or None
@@ -66,6 +67,8 @@ class ClientModel:
         How many times as much normal clients' scores vary as `null` and `spread` say.
     compared : bool
         Whether who is abnormal was decided by the likelihood of the rows themselves, see `comparison`.
+    turns : ndarray (M, P, P) or None
+        C_m with T_m = C_m T C_m', where slopes pivot about each client's own means, see `spread`.
     """
 
     theta: Array
@@ -83,6 +86,7 @@ class ClientModel:
     move: float = 0.0
     inflation: float = 1.0
     compared: bool = False
+    turns: Array | None = None
 
     @property
     def settled(self) -> bool:
@@ -102,10 +106,9 @@ class ClientModel:
         coordinates in which the mean of the J_m is the identity; random-effects weights by one number a client.
         """
         informative = self.summaries.ranks > 0
-        T = self.spread / np.outer(self.units, self.units)
         standard = standardising(self.scores)
         J = self.scores.inflated(self.inflation).information
-        left = np.asarray(np.linalg.solve(np.eye(len(T)) + J @ T, J), dtype=np.float64)
+        left = np.asarray(np.linalg.solve(np.eye(len(self.units)) + J @ self.scored_spread(), J), dtype=np.float64)
         found = np.ones(len(informative))
         found[informative] = _traces(left, standard) / np.maximum(_traces(J, standard), np.finfo(float).tiny)
         # The estimating equation weighs rows alike; the information is per unit of noise.
@@ -126,6 +129,17 @@ class ClientModel:
         """Cochran's Q of the normal clients, its degrees of freedom and p-value."""
         informative = self.summaries.ranks > 0
         return _cochran(self.scores.of(self.probabilities[informative, 0] > 0.5))
+
+    def spread_of(self, clients: slice | Ints) -> Array:
+        """Return T (P, P), or the T_m of some clients where these have their own."""
+        if self.turns is None:
+            return self.spread
+        turns = self.turns[clients]
+        return np.asarray(turns @ self.spread @ turns.transpose(0, 2, 1))
+
+    def scored_spread(self, some: slice = slice(None)) -> Array:
+        """Return the same in units of `units`, for some of the clients that have a score."""
+        return self.spread_of(np.flatnonzero(self.summaries.ranks > 0)[some]) / np.outer(self.units, self.units)
 
     def information_lost(self, aside: Mask) -> Array:
         """Return the share of the information about each coefficient (P,), others given, that some clients hold."""
@@ -161,6 +175,7 @@ class ClientModel:
         values, vectors = np.linalg.eigh(self.spread)
         M, P = self.summaries.scores.shape
         factors = np.broadcast_to(vectors * np.sqrt(np.maximum(values, 0.0)), (M, P, P))
+        factors = factors if self.turns is None else self.turns @ factors
         noise = self.inflation * self.null.dispersions
         likelihoods = ClientLikelihoods(glm.data, glm.family, noise)
         found = expanded(likelihoods, np.tile(self.theta, (M, 1)), factors, np.zeros((M, P)))
@@ -244,4 +259,16 @@ def assembled(
         candidates=[(*one.words, one.criterion) for one in candidates],
         move=move,
         inflation=best.spread.inflation,
+        turns=_turns(best, scores, summaries, units),
     )
+
+
+def _turns(best: Candidate, scores: ClientScores, summaries: Summaries, units: Array) -> Array | None:
+    """Return C_m = B_m B^-1 of all clients, see `ClientModel.turns`; the identity for those without a score."""
+    own, basis = best.spread.own, best.spread.basis
+    if own is None or basis is None:
+        return None
+    turns = np.tile(np.eye(scores.P), (len(summaries.ranks), 1, 1))
+    # B is the identity plus a matrix whose square is zero, so that its inverse is the identity less that matrix.
+    turns[summaries.ranks > 0] = own_pivots(scores, own) + np.eye(scores.P) - basis
+    return np.asarray(turns * np.divide.outer(units, units))

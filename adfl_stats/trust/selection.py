@@ -58,7 +58,8 @@ class _Search:
     """The candidates so far."""
 
     def __init__(self, scores: ClientScores, seeds: Array, constants: Ints | None) -> None:
-        self.scores, self.seeds, self.basis = scores, seeds, pivots(scores, constants)
+        self.scores, self.seeds, self.constants = scores, seeds, constants
+        self.basis = pivots(scores, constants)
         self.none = Spread.of(scores, np.zeros(0, dtype=np.int64))
         self.candidates: list[Candidate] = []
         self.knows = bool(scores.members.sum(scores.ranks) >= LEAST_FOR_MECHANISM * scores.P)
@@ -204,6 +205,7 @@ def _searched(search: _Search, *, asked: bool, allowed: bool, hasty: bool, only:
         search.grow([base for base in bases if asked or search.hopeful(base, spread)], spread)
     _add_inflation(search, active)
     _add_directions(search)
+    _add_own_pivots(search)
     _add_tails(search)
 
 
@@ -248,6 +250,18 @@ def _add_inflation(search: _Search, active: Ints) -> None:
                 search.complete(one)
             elif one in search.candidates:
                 search.candidates.remove(one)
+
+
+def _add_own_pivots(search: _Search) -> None:
+    """Try slopes that pivot about each client's own means, where clients would be set aside."""
+    best, simple = search.best(), search.simple()[0]
+    if search.constants is None or not (best.gross or best.coherent):
+        return
+    every = np.arange(search.scores.P)
+    spread = replace(Spread.of(search.scores, every, search.basis), own=search.constants)
+    search.grow(list({id(one): one for one in (simple, best)}.values()), spread)
+    wider = replace(inflated(search.scores, every, simple.runs, search.basis), own=search.constants)
+    search.spread(wider, simple.runs)
 
 
 def _add_tails(search: _Search) -> None:

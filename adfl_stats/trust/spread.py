@@ -7,6 +7,9 @@ directions in which clients differ: none, diagonal, low-rank or, with enough dir
 Beside it scores may vary c times as much as rows say. Where rows of a client depend on one another (the design effect
 of Kish, 1965, Survey Sampling), or clients differ along directions of their own covariates, no T that is common to all
 describes it (multiplicative heterogeneity: Thompson and Sharp, 1999, Statistics in Medicine 18, 2693-2708).
+
+Where clients are far apart in their covariates, as firms or countries over years are, slopes within clients may vary
+without moving the clients' levels. B then pivots about each client's own means (`own_pivots`), and T is T_m.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from scipy import stats
 from adfl_stats._types import Array, Ints
 from adfl_stats.trust.mixture import NORMAL, ClientScores, MixtureRuns, pass_over, standardising
 
-__all__ = ["Spread", "common_excess", "excess", "fit_spread", "inflated", "next_direction", "pivots"]
+__all__ = ["Spread", "common_excess", "excess", "fit_spread", "inflated", "next_direction", "own_pivots", "pivots"]
 
 
 # Most steps of EM, and the gain in log-likelihood at which it ends. Ours: criteria of models differ by several units.
@@ -42,7 +45,8 @@ class Spread:
 
     `common` says that these have one variance, `heavy` that effects have the tails of t (Pinheiro, Liu and Wu, 2001,
     Journal of Computational and Graphical Statistics 10, 249-276) where a normal law has none, `inflated` that scores
-    vary `inflation` times as much as rows say. B is `basis` (P, P), or the identity.
+    vary `inflation` times as much as rows say. B is `basis` (P, P), or the identity. With `own`, the coefficients of
+    constants, it is that of a typical client only, and slopes pivot about each client's own means.
     """
 
     variances: Array
@@ -53,6 +57,7 @@ class Spread:
     inflated: bool = False
     inflation: float = 1.0
     basis: Array | None = None
+    own: Ints | None = None
 
     @classmethod
     def of(cls, scores: ClientScores, active: Ints, basis: Array | None = None, *, common: bool = False) -> Spread:
@@ -85,9 +90,17 @@ class Spread:
         basis = np.eye(len(self.variances)) if self.basis is None else self.basis
         return np.hstack([basis[:, self.active] * np.sqrt(self.variances[self.active]), self.directions])
 
+    def factors(self, scores: ClientScores) -> Array:
+        """Return F (P, K), or where slopes pivot about each client's own means the clients' F_m (M, P, K)."""
+        if self.own is None:
+            return self.factor
+        basis = own_pivots(scores, self.own)
+        some = basis[:, :, self.active] * np.sqrt(self.variances[self.active])
+        return np.concatenate([some, np.broadcast_to(self.directions, (scores.M, *self.directions.shape))], axis=2)
+
     @property
     def covariance(self) -> Array:
-        """T."""
+        """T, that of a typical client where slopes pivot about each client's own means."""
         return self.factor @ self.factor.T
 
     @property
@@ -106,8 +119,9 @@ class Spread:
 
     @property
     def name(self) -> str:
-        """Its parts: "none", "common", "diagonal", "rank k", "inflated" or a sum, and whether tails are heavy."""
+        """Its parts: "none", "common", "diagonal", "rank k", "inflated" or a sum, their pivots, and heavy tails."""
         words = ["common" if self.common else "diagonal"] if len(self.active) else []
+        words = [f"{word} about own means" if self.own is not None else word for word in words]
         words += [f"rank {self.n_directions}"] if self.n_directions else []
         words += ["inflated"] if self.inflated else []
         return (" + ".join(words) or "none") + (", heavy tails" if self.heavy else "")
@@ -133,24 +147,22 @@ class _Integrated:
 
 
 def _integrate(scores: ClientScores, spread: Spread) -> _Integrated:
-    F, scores = spread.factor, scores.inflated(spread.inflation)
-    loadings = scores.information @ F
-    inner = F.T @ loadings
-    inner[:, np.arange(F.shape[1]), np.arange(F.shape[1])] += 1.0
+    F, scores = spread.factors(scores), scores.inflated(spread.inflation)
+    loadings, K = scores.information @ F, F.shape[-1]
+    inner = np.swapaxes(F, -1, -2) @ loadings
+    inner[:, np.arange(K), np.arange(K)] += 1.0
     covariances, half = np.linalg.inv(inner), np.linalg.cholesky(inner)
-    pulled = loadings @ covariances
+    pulled, along = loadings @ covariances, (scores.slopes[:, None, :] @ F)[:, 0]
     marginal = replace(
         scores,
-        slopes=scores.slopes - (pulled @ (scores.slopes @ F)[:, :, None])[:, :, 0],
+        slopes=scores.slopes - (pulled @ along[:, :, None])[:, :, 0],
         information=scores.information - pulled @ loadings.transpose(0, 2, 1),
-        squares=np.maximum(
-            scores.squares - np.einsum("mi,mij,mj->m", scores.slopes @ F, covariances, scores.slopes @ F), 0.0
-        ),
+        squares=np.maximum(scores.squares - np.einsum("mi,mij,mj->m", along, covariances, along), 0.0),
         log_det=scores.log_det + np.log(np.diagonal(half, axis1=1, axis2=2)).sum(axis=1),
     )
     if spread.heavy:
         # The kurtosis 2 / (df - 4) of a sum is that of its parts times the squares of their shares of the variance.
-        share = (F.shape[1] - np.trace(covariances, axis1=1, axis2=2)) / np.maximum(scores.ranks, 1.0)
+        share = (K - np.trace(covariances, axis1=1, axis2=2)) / np.maximum(scores.ranks, 1.0)
         share = 1.0 - (1.0 - share) / spread.inflation
         kurtosis = 2.0 / np.maximum(scores.df - 4.0, 1e-9) + np.square(share) * 2.0 / (spread.df - 4.0)
         marginal = replace(marginal, df=np.maximum(4.0 + 2.0 / kurtosis, spread.df))
@@ -170,6 +182,16 @@ def pivots(scores: ClientScores, constants: Ints | None) -> Array | None:
     J = scores.members.mean(scores.information)
     inner = np.linalg.pinv(J[np.ix_(constants, constants)], hermitian=True)
     basis[np.ix_(constants, slopes)] = -inner @ J[np.ix_(constants, slopes)]
+    return basis
+
+
+def own_pivots(scores: ClientScores, constants: Ints) -> Array:
+    """Return B_m (M, P, P): `pivots` about the means of each client's own covariates (within-client slopes; ours)."""
+    basis = np.tile(np.eye(scores.P), (scores.M, 1, 1))
+    slopes = np.setdiff1d(np.arange(scores.P), constants)
+    J = scores.information
+    inner = np.linalg.pinv(J[:, constants[:, None], constants], hermitian=True)
+    basis[:, constants[:, None], slopes] = -inner @ J[:, constants[:, None], slopes]
     return basis
 
 
@@ -222,12 +244,12 @@ def _fitted(scores: ClientScores, spread: Spread, runs: MixtureRuns, least: floa
 def _updated(seen: _Integrated, spread: Spread, runs: MixtureRuns, *, extrapolate: bool) -> Spread:
     """Return the spread after one EM step, from the posterior moments of f_m."""
     scores, members = seen.scores, seen.scores.members
-    F, covariances, marginal = spread.factor, seen.covariances, seen.marginal
-    K, first = F.shape[1], len(spread.active)
+    F, covariances, marginal = spread.factors(scores), seen.covariances, seen.marginal
+    K, first = F.shape[-1], len(spread.active)
     probability, point = runs.posteriors[:, 0, NORMAL], runs.centres[0]
     weight = probability * marginal.t_weights(marginal.statistics(point[None]))[:, 0]
     slopes = scores.slopes - scores.information @ point
-    means = (covariances @ (slopes @ F)[:, :, None])[:, :, 0]
+    means = (covariances @ (slopes[:, None, :] @ F)[:, 0, :, None])[:, :, 0]
     moments = weight[:, None, None] * means[:, :, None] * means[:, None, :]
     moments += probability[:, None, None] * covariances
     growth = np.diag(members.sum(moments))[:first] / members.sum(probability)
@@ -246,7 +268,7 @@ def _updated(seen: _Integrated, spread: Spread, runs: MixtureRuns, *, extrapolat
     inflation = spread.inflation
     if spread.inflated:
         # What is left of a score beside the client's own effect, squared: twice its expectation given the score.
-        rest = weight * scores.statistics_at(point + means @ F.T)
+        rest = weight * scores.statistics_at(point + (F @ means[:, :, None])[:, :, 0])
         # The trace of F'J_m F Cov(f_m), as Cov(f_m)^-1 = I + F'J_m F.
         rest += probability * (K - np.trace(covariances, axis1=1, axis2=2))
         larger = float(members.sum(rest) / members.sum(probability * scores.ranks))

@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 import adfl_stats as ad
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
+from adfl_stats.inference.client_record import client_effects
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 from adfl_stats.simulate.field_designs import FieldCell, draw
@@ -136,6 +137,52 @@ def test_rows_that_depend_on_one_another_set_nobody_aside():
         effect = 5.5 * (n - 3) / (n - 3 * 5.5)
         error = effect * np.sqrt(2.0 / (3 * (M - bad)))
         assert res.record.clients.inflation == pytest.approx(effect, abs=3.0 * error)
+
+
+def firms(seed, M=100, n=8, off=0, level=1.0, noise=0.08):
+    """Clients far apart in two covariates, each with a level and slopes of its own about its own means.
+
+    The slopes of the first `off` clients within are moved by -8, ten standard deviations.
+    """
+    rng = np.random.default_rng(seed)
+    client = np.repeat(np.arange(M), n)
+    columns, y = [np.ones(M * n)], level * rng.normal(size=M)[client] + noise * rng.normal(size=M * n)
+    for _ in range(2):
+        own = 0.3 * rng.normal(size=M * n)
+        own -= (np.bincount(client, own) / n)[client]
+        centre = 1.5 * rng.normal(size=M)[client]
+        y += 0.8 * centre + (0.8 + 0.8 * rng.normal(size=M)[client] - 8.0 * (client < off)) * own
+        columns.append(centre + own)
+    return ad.ClientData.from_arrays(np.column_stack(columns), y, client)
+
+
+def model_of_firms(data):
+    problem = Problem(GLM(data, Family("gaussian")), ad.networks.complete(data.n_clients))
+    pooled = weighted_solution(problem, problem.relative_sizes, np.zeros(3))
+    return problem, fit_client_model(problem, pooled)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_slopes_about_own_means_set_nobody_aside(seed):
+    """Slopes that vary within clients without moving their levels: no T that is common to all describes it."""
+    _, model = model_of_firms(firms(seed))
+    assert model.weights.min() > 0.5
+
+
+def test_clients_apart_from_slopes_about_own_means_are_found():
+    """15 of 100 clients."""
+    problem, model = model_of_firms(firms(1, off=15))
+    assert "own means" in model.spread_kind
+    assert (model.weights[:15] < 0.5).all()
+    assert (model.weights[15:] > 0.5).mean() >= 0.97
+    # E(u_m | rows) of a normal client, by dense algebra with its own T_m.
+    data, m = problem.glm.data, 50
+    X, y = data.X[data.offsets[m] : data.offsets[m + 1]], data.y[data.offsets[m] : data.offsets[m + 1]]
+    T, noise = model.spread_of(np.array([m]))[0], model.inflation * model.null.dispersions[m]
+    known = T @ X.T @ np.linalg.solve(X @ T @ X.T + noise * np.eye(len(y)), y - X @ model.theta)
+    assert_allclose(client_effects(model).effects[m], known, rtol=1e-6)
+    # The effect of the slope leaves the client's mean response where it was: T_m is about its own mean.
+    assert_allclose(X.mean(axis=0) @ T[:, 1:], 0.0, atol=1e-9 * np.abs(T).max() * np.abs(X).max())
 
 
 def test_the_origin_of_covariates_does_not_matter():
