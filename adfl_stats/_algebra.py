@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg
 from scipy.linalg import blas, lapack
 
@@ -13,9 +17,12 @@ __all__ = [
     "inverse",
     "joined",
     "lower_solutions",
+    "quadratic_forms",
     "root_of_inverse",
     "roots_of_inverses",
+    "row_major",
     "stacked_cholesky",
+    "summed_products",
     "unit_diagonal",
     "whitened",
     "whitening",
@@ -27,6 +34,39 @@ __all__ = [
 LEAST_PIVOT = 1e-4
 # From this dimension on, a call of LAPACK for each matrix costs less than a loop over the columns of all. Ours.
 LARGE = 24
+
+
+def row_major(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the array, or a copy, in memory row by row.
+
+    NumPy and BLAS choose how they add by the strides of an array, those of axes of length one included, and so do the
+    last bits of products and sums. Slices of arrays in row-major order have the strides of such arrays by themselves.
+    """
+    strides, each = [], values.itemsize
+    for length in reversed(values.shape):
+        strides.append(each)
+        each *= max(length, 1)
+    return values if values.strides == tuple(reversed(strides)) else values.copy(order="C")
+
+
+def summed_products(left: Array, right: Array) -> Array:
+    """Return the sum over k of left_k right_k, for left (K,) or (K, a) and right (K, ...), as (...) or (a, ...).
+
+    Its bits depend on the values alone, see `row_major`.
+    """
+    first = row_major(left)
+    # One array twice is a symmetric product, at half the cost.
+    second = first if right is left else row_major(right)
+    out = first.T @ second.reshape(len(second), math.prod(second.shape[1:]))
+    return np.asarray(out.reshape(left.shape[1:] + right.shape[1:]))
+
+
+def quadratic_forms(vectors: Array, matrices: Array) -> Array:
+    """Return v_m'A_m v_m (M,), for vectors (M, P) and matrices (M, P, P).
+
+    An `einsum` of all three adds in another order where M is one.
+    """
+    return np.asarray(np.einsum("mi,mi->m", (vectors[:, None, :] @ matrices)[:, 0], vectors))
 
 
 def inverse(matrix: Array) -> Array:
@@ -77,17 +117,30 @@ def unit_diagonal(matrices: Array) -> tuple[Array, Array]:
 def stacked_cholesky(matrices: Array, least: float) -> tuple[Array, Mask]:
     """Return the Cholesky factors of a stack (C, P, P), and which matrices have one with a diagonal above `least`.
 
-    NumPy's own gives up on the whole stack where one of its matrices has no factor; they are then found together,
-    column by column.
+    NumPy's own gives up on the whole stack where one of its matrices has no factor: those that have none are found
+    column by column. The bits of a factor do not depend on the other matrices.
     """
     try:
-        factor = np.linalg.cholesky(matrices)
+        factor = np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
     except np.linalg.LinAlgError:
-        return _by_columns(matrices, least)
+        factor, found = _by_columns(matrices, least)
+        factor[found] = _lapack_factors(matrices[found])
     # A factor with NaN is none either.
-    if not (np.diagonal(factor, axis1=1, axis2=2) > least).all():
-        return _by_columns(matrices, least)
-    return np.asarray(factor, dtype=np.float64), np.ones(len(matrices), dtype=np.bool_)
+    full = np.asarray((np.diagonal(factor, axis1=1, axis2=2) > least).all(axis=1))
+    if not full.all():
+        factor[~full] = _by_columns(matrices[~full], least)[0]
+    return factor, full
+
+
+def _lapack_factors(matrices: Array) -> Array:
+    """Return the Cholesky factors of a stack in which nearly all matrices have one, NaN for others."""
+    try:
+        return np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        if len(matrices) == 1:
+            return np.full_like(matrices, np.nan)
+        half = len(matrices) // 2
+        return np.concatenate([_lapack_factors(matrices[:half]), _lapack_factors(matrices[half:])])
 
 
 def congruences(factors: Array, middles: Array, *, triangular: bool) -> Array:
@@ -119,9 +172,8 @@ def _by_columns(matrices: Array, least: float) -> tuple[Array, Mask]:
 def lower_solutions(lower: Array, values: Array) -> Array:
     """Return L^-1 v for stacks of lower triangles (C, P, P) and vectors (C, P), by forward substitution."""
     out = np.empty_like(values)
-    if len(values) < values.shape[1]:
-        # Fewer matrices than columns: a call of LAPACK for each. The transpose of a lower triangle in C's order is an
-        # upper one in Fortran's.
+    if values.shape[1] >= LARGE:
+        # The transpose of a lower triangle in C's order is an upper one in Fortran's.
         for k, (one, value) in enumerate(zip(lower, values, strict=True)):
             out[k] = lapack.dtrtrs(one.T, value, lower=0, trans=1)[0]
         return out
@@ -167,10 +219,14 @@ def whitened(matrices: Array, vectors: Array) -> tuple[Array, Array, Ints]:
     # The factor of a matrix of unit diagonal is that of the matrix but for the rows' units: no scaled copy is needed.
     factor, full = stacked_cholesky(matrices, 0.0)
     pivots = np.diagonal(factor, axis1=1, axis2=2)
-    if full.all() and (pivots > LEAST_PIVOT * np.sqrt(diagonal)).all() and np.isfinite(diagonal).all():
+    full &= (pivots > LEAST_PIVOT * np.sqrt(diagonal)).all(axis=1) & np.isfinite(diagonal).all(axis=1)
+    if full.all():
         return lower_solutions(factor, vectors), factor.transpose(0, 2, 1), np.full(len(full), len(factor[0]))
-    roots, factors, ranks = whitening(matrices)
-    return (vectors[:, None, :] @ roots)[:, 0], factors, ranks
+    out, ranks = np.empty_like(vectors), np.full(len(full), factor.shape[1])
+    out[full] = lower_solutions(factor[full], vectors[full])
+    roots, factors, ranks[~full] = whitening(matrices[~full])
+    out[~full], factor[~full] = (vectors[~full][:, None, :] @ roots)[:, 0], factors.transpose(0, 2, 1)
+    return out, factor.transpose(0, 2, 1), ranks
 
 
 def _unscaled(factor: Array, unit: Array) -> Array:
@@ -181,11 +237,14 @@ def _unscaled(factor: Array, unit: Array) -> Array:
 
 def _transposed_inverses(factor: Array) -> Array:
     """Return the inverses of lower triangles (C, P, P), transposed; of no use where a diagonal has a zero."""
-    P = factor.shape[1]
-    if P >= LARGE and (np.diagonal(factor, axis1=1, axis2=2) > 0.0).all():
-        # The transpose of a lower triangle in C's order is an upper one in Fortran's.
-        return np.stack([lapack.dtrtri(one.T)[0] for one in factor]) if len(factor) else np.zeros_like(factor)
+    P, regular = factor.shape[1], (np.diagonal(factor, axis1=1, axis2=2) > 0.0).all(axis=1)
     inverses = np.zeros_like(factor)
+    if P >= LARGE and regular.any():
+        # The transpose of a lower triangle in C's order is an upper one in Fortran's.
+        inverses[regular] = [lapack.dtrtri(one.T)[0] for one in factor[regular]]
+        if not regular.all():
+            inverses[~regular] = _transposed_inverses(factor[~regular])
+        return inverses
     for j in range(P):
         diagonal = np.where(factor[:, j, j] > 0.0, factor[:, j, j], np.inf)
         inverses[:, j, j] = 1.0 / diagonal

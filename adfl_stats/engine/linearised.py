@@ -27,6 +27,7 @@ from scipy.sparse import csgraph
 from scipy.sparse import linalg as iterative
 
 from adfl_stats import _kernels
+from adfl_stats._algebra import summed_products
 from adfl_stats._types import Array
 from adfl_stats.data.batches import batches
 from adfl_stats.engine.problem import ClientSteps, Problem
@@ -207,7 +208,7 @@ def curvature_at(
     shares, nothing = total_weights / problem.n_clients, np.zeros((M, P))
     if (gram := problem.glm.gram(metric)) is not None:
         S = gram[0][:, :, :P]
-        mean = problem.transport.total(lambda at: np.einsum("mr,mij->rij", shares[at], S[at], optimize=True))
+        mean = problem.members.sum_products(shares, S)
         return Curvature(_kernels.GramLoss(gram[0], nothing, metric is None), mean, np.einsum("mii->m", S))
     # A client's matrix costs P^2 a product, its rows n_m p: take the smaller; many classes need the matrix.
     by_matrix = family.outputs > 1 or problem.glm.p <= problem.glm.mean_rows
@@ -217,7 +218,7 @@ def curvature_at(
         summed, own = np.zeros((total_weights.shape[1], P, P)), points if points.ndim == 1 else points[at]
         for clients, matrices in problem.glm.of(at).curvature(own, expected=expected):
             seen = matrices if metric is None else _in_metric(metric, matrices)
-            summed += np.einsum("mr,mij->rij", shares[at][clients], seen, optimize=True)
+            summed += summed_products(shares[at][clients], seen)
             # Slices are views: what is written there is written to all of ours.
             traces[at][clients] = np.einsum("mii->m", seen)
             if stacked is not None:

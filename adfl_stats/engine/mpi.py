@@ -33,8 +33,8 @@ class MPI:
     fit without MPI. A rank that has no batch of clients waits for the others' results. Where a rank fails alone, its
     message is shown and all ranks end.
 
-    Start with ``mpiexec -n 4 python fit.py``; the extra ``mpi`` brings mpi4py and MPICH. Read-only memory maps are the
-    way to data of which each rank reads only its own rows (see `ClientData.from_parquet`).
+    Start with ``mpiexec -n 4 python fit.py``; the extra ``mpi`` brings mpi4py and MPICH. With `RankData` each rank
+    reads the rows of its own clients alone.
 
     Parameters
     ----------

@@ -120,7 +120,7 @@ def numerical_error(
     """
     centre = problem.mean(theta)
     known = problem.common_gradients(centre[None])[:, 0] if gradients is None else gradients
-    slope = problem.transport.total(lambda at: total_weights[at] @ known[at])
+    slope = problem.members.sum_products(total_weights, known)
     newton = unit.inverse @ slope / problem.n_clients
     optimisation = float(np.max(np.abs(newton) / floored(unit.se, centre)))
     return NumericalError(optimisation, consensus_error(theta, unit.se, problem.transport))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import linalg
 
-from adfl_stats._algebra import inverse
+from adfl_stats._algebra import inverse, summed_products
 from adfl_stats._arguments import listing
 from adfl_stats._properties import once
 from adfl_stats._types import Array, Mask
@@ -212,7 +212,7 @@ class Problem:
     def consensus(self, theta: Array) -> Array:
         """Return sum_m pi_m theta_m of theta (M, ...): what the network agrees on in the long run."""
         pi = self.influence / self.n_clients
-        return self.transport.total(lambda at: np.tensordot(pi[at], theta[at], axes=1))
+        return self.members.sum_products(pi, theta)
 
     def steps(self, weights: Array, *, balance: bool = False, shares: Array | None = None) -> ClientSteps:
         """Return the clients' steps and total weights for weights omega_m.
@@ -256,7 +256,7 @@ class Problem:
         # In these coordinates the pool is the identity, and this bounds the part of the clients without weight in it.
         trust = weights / self.largest(weights)
         foreign = self.relative_sizes, (1.0 - trust) * self._coordinates[1]
-        if float(self.transport.total(lambda at: foreign[0][at] @ foreign[1][at])) <= FOREIGN * self.n_clients:
+        if float(self.members.sum_products(*foreign)) <= FOREIGN * self.n_clients:
             return self._coordinates
         try:
             return self._pooled_coordinates(theta, trust)
@@ -273,7 +273,7 @@ class Problem:
             # A view, so that what is written there is written to all of ours.
             fine = finite[at]
             for clients, matrices in self.glm.of(at).bounded_curvature(theta):
-                pooled += np.tensordot(shares[clients], matrices, 1)
+                pooled += summed_products(shares[clients], matrices)
                 fine[clients] = np.isfinite(matrices).all(axis=(1, 2))
             return pooled
 

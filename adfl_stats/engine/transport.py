@@ -1,8 +1,9 @@
 """The interface for clients on several machines: sums, maxima and rows over all clients from those of our own.
 
 Arrays over clients have a row for each client that is ours. What is needed of all of them goes through a
-`Transport`. Sums are taken batch by batch and added in the order of the batches, so that it does not matter where a
-batch is computed; that the batches are the same wherever the clients are is up to `batch_bounds`.
+`Transport`. Sums, and products of rows with a matrix, are taken batch by batch, sums added in the order of the batches,
+so that it does not matter where a batch is computed; that the batches are the same wherever the clients are is up to
+`batch_bounds`, and that arrays are alike in memory up to `row_major`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from adfl_stats._algebra import row_major, summed_products
 from adfl_stats._properties import once
 from adfl_stats._types import Array, Ints
 
@@ -124,17 +126,16 @@ class Local:
 
     def total(self, part: Callable[[slice], Array]) -> Array:
         """Return the sum, batch by batch."""
-        if len(self._batches) == 1:
-            return part(self._batches[0])
-        return added([part(at) for at in self._batches])
+        # In memory as messages are that arrive from elsewhere.
+        return row_major(np.asarray(added([part(at) for at in self._batches])))
 
     def largest(self, values: Array) -> Array:
         """Return the maximum itself."""
         return np.asarray(values.max(axis=0))
 
     def gather(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return the rows themselves."""
-        return values
+        """Return the rows themselves, in memory as those that arrive from elsewhere."""
+        return row_major(np.asarray(values))
 
 
 def slices(bounds: Ints) -> list[slice]:
@@ -199,7 +200,26 @@ class Members:
 
     def sum(self, values: NDArray[Any]) -> Array:
         """Return the sum of the rows (m, ...) of all."""
-        return self.total(lambda at: values[at].sum(axis=0))
+        return self.total(lambda at: row_major(values[at]).sum(axis=0))
+
+    def sum_products(self, left: Array, right: Array) -> Array:
+        """Return the sum over all of left_m right_m, for rows (m,) or (m, a) and (m, ...) of ours."""
+
+        def part(at: slice) -> Array:
+            rows = left[at]
+            return summed_products(rows, rows if right is left else right[at])
+
+        return self.total(part)
+
+    def products(self, rows: Array, matrix: Array) -> Array:
+        """Return the rows (m, a) of ours times a matrix (a, b), batch by batch.
+
+        A product of matrices rounds a row by where it stands among the others, so that a client's would depend on who
+        else is in this place.
+        """
+        common = row_major(matrix)
+        parts = [row_major(rows[self.within(at)]) @ common for at in self.transport.batches()]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def mean(self, values: NDArray[Any]) -> Array:
         """Return the mean of the rows (m, ...) of all."""
@@ -246,7 +266,7 @@ EVERYBODY = Members()
 
 def mean_over(transport: Transport, values: Array) -> Array:
     """Return the mean over all clients of values (m, ...) that have a row for each of ours."""
-    return transport.total(lambda at: values[at].sum(axis=0)) / count_of(transport, values)
+    return transport.total(lambda at: row_major(values[at]).sum(axis=0)) / count_of(transport, values)
 
 
 def count_of(transport: Transport, values: Array) -> float:

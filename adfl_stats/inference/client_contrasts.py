@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from adfl_stats._algebra import summed_products
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.transport import Members
 from adfl_stats.inference.clustered import LEAST_SHARE, Clustered
@@ -70,7 +71,7 @@ def _dependent(record: Clustered, contrasts: Array) -> Array:
     if not len(contrasts):
         return np.zeros(0)
     gather = record.members.gather
-    own = gather(np.einsum("ri,mij,rj->mr", contrasts, record.own, contrasts))
+    own = gather(np.einsum("mri,ri->mr", contrasts @ record.own, contrasts))
     left, right = (gather(np.einsum("mij,rj->mri", part, contrasts)) for part in (record.left, record.right))
     shared = np.einsum("mri,ri->mr", right, contrasts) - 0.5 * np.einsum("mri,ri->mr", left, contrasts @ record.working)
     variance = np.einsum("ri,ij,rj->r", contrasts, record.working, contrasts)
@@ -140,4 +141,4 @@ def _products(own: Array, left: Array, right: Array, members: Members) -> Array:
 
 def _grams(pairs: Sequence[tuple[Array, Array]], at: slice) -> Array:
     """Return the sums of a'b over some clients, for pairs of arrays a, b (m, ...)."""
-    return np.stack([one[at].T @ other[at] for one, other in pairs])
+    return np.stack([summed_products(one[at], other[at]) for one, other in pairs])

@@ -75,7 +75,7 @@ def gather_diagnostics(
     if smooth:
         bread = inverse(seen.information)
         error = bread @ seen.model_meat @ bread
-        slope = members.total(lambda at: weights[at] @ seen.gradients[at])
+        slope = members.sum_products(weights, seen.gradients)
         rest = inverse(seen.hessian) @ slope / everybody
     mirror, mirror_mean, deletion_shift = np.empty(M), np.empty(M), np.full((M, P), np.nan)
     for at in client_chunks(M, P):

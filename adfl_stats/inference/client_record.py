@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from adfl_stats._algebra import congruences, inverse, lower_solutions, stacked_cholesky
+from adfl_stats._algebra import congruences, inverse, lower_solutions, stacked_cholesky, summed_products
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import client_chunks
 from adfl_stats.engine.transport import EVERYBODY, Members
@@ -222,7 +222,7 @@ def _precision(model: ClientModel) -> Array:
     def part(at: slice) -> Array:
         J = scores.information[at]
         left = np.linalg.solve(np.eye(P) + J @ model.scored_spread(at), J) if model.differ else J
-        return np.tensordot(normal[at], left, 1)
+        return summed_products(normal[at], np.asarray(left, dtype=np.float64))
 
     count = max(scores.members.count(normal), 1)
     try:
@@ -267,7 +267,7 @@ def _statistics(model: ClientModel, alone: Array, rows: Array, information: Arra
     def summed(share: Array, at: slice) -> Array:
         use, each = informative[at], share[at] * rows[at]
         # Without a copy of the matrices where there is no need of one.
-        return np.tensordot(each[use], information[at] if use.all() else information[at][use], 1)
+        return summed_products(each[use], information[at] if use.all() else information[at][use])
 
     if members.count(alone):
         bread = inverse(members.total(partial(summed, alone)))

@@ -177,7 +177,7 @@ def gather_clustered(
     if spread is not None:
         total = total + members.total(partial(_between, share, point.clients.information, spread))
     bread, axes = inverse(seen.hessian), Axes.of(seen.information, total)
-    rest = bread @ members.total(lambda at: weights[at] @ seen.gradients[at]) / everybody
+    rest = bread @ members.sum_products(weights, seen.gradients) / everybody
     back = (bread @ axes.flipped.T).T
     between = None if spread is None else axes.flipped @ spread @ axes.flipped.T / axes.unit
     penalty = None if ridge is None else axes.turned(np.diag(ridge))

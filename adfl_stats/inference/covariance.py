@@ -207,7 +207,7 @@ class Inference:
             return np.full((P, P), np.nan)
         if self.by_client:
             rows = self._contributions
-            return self.fit.clustered.members.total(lambda at: rows[at].T @ rows[at])
+            return self.fit.clustered.members.sum_products(rows, rows)
         if self.cov_type == "nonrobust":
             return sandwich(seen.information, seen.scale * seen.model_meat)[1]
         if self.cov_type == "HC1":
@@ -225,7 +225,7 @@ class Inference:
             everybody = record.members.count(np.ones(len(fit.total_weights), dtype=bool))
             scores = fit.weighted_sums.gradients * (fit.total_weights / everybody)[:, None]
             correction = M / (M - 1) * (N - 1) / max(N - P, 1)
-            return np.sqrt(correction) * scores @ inverse(fit.weighted_sums.hessian)
+            return record.members.products(np.sqrt(correction) * scores, inverse(fit.weighted_sums.hessian))
         return record.cr2 if self.cov_type == "CR2" else np.sqrt((M - 1) / M) * record.cr3
 
     def _unknown(self, contrasts: Array) -> Mask:

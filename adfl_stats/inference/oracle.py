@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from adfl_stats._algebra import inverse
+from adfl_stats._algebra import inverse, quadratic_forms
 from adfl_stats._arguments import listing
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._text import framed
@@ -153,7 +153,7 @@ def _line(
     expected = np.diag(oracle.covariance)
     apart = params - oracle.params
     distances = np.abs(apart) / np.sqrt(expected)
-    squared = float(members.mean(np.einsum("ij,jk,ik->i", apart, inverse(oracle.covariance), apart)))
+    squared = float(members.mean(quadratic_forms(apart, inverse(oracle.covariance)[None])))
     return words | {
         "distance": float(np.sqrt(members.mean(np.square(distances)).mean())),
         "worst": float(members.transport.largest(distances).max()),

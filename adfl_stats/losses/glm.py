@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats import _kernels
-from adfl_stats._algebra import stacked_cholesky, unit_diagonal
+from adfl_stats._algebra import stacked_cholesky, summed_products, unit_diagonal
 from adfl_stats._properties import once
 from adfl_stats._types import Array, Mask
 from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, batches, of_clients
@@ -100,12 +100,15 @@ class GLM:
 
     def of(self, clients: slice) -> GLM:
         """Return the losses of some consecutive clients: sums over them are the same to the bit in any place."""
-        low, high, _ = clients.indices(self.M)
+        (low, high, _), by_gram = clients.indices(self.M), self._by_gram
         if (low, high) == (0, self.M):
             return self
-        return self._keep(
+        part = self._keep(
             ("losses", low, high), lambda: GLM(of_clients(self.data, slice(low, high)), self.family, self.penalty)
         )
+        # How curvature is computed is decided for all clients: alone, some of them may lack a level of a factor.
+        part._by_gram = by_gram
+        return part
 
     def share(self, clients: slice) -> GLM:
         """Return the losses of some consecutive clients of all, for a place that works on these alone."""
@@ -187,9 +190,7 @@ class GLM:
         A Gram matrix costs p^2 a round and a client, the rows n_m p: None where the rows are cheaper, and where it has
         lost what the rows still tell.
         """
-        if not self.quadratic or self.p > self.mean_rows or self._digits_are_lost:
-            return None
-        return _in_metric(*self._keep("gram", self._gram), metric)
+        return _in_metric(*self._keep("gram", self._gram), metric) if self._by_gram else None
 
     def curvature(self, theta: Array, *, expected: bool = False) -> Iterator[tuple[slice, Array]]:
         """Yield some clients and their curvature, observed or expected, (C, P, P).
@@ -218,7 +219,7 @@ class GLM:
             some = shares[clients].any(axis=1)
             own = matrices if some.all() else matrices[some]
             finite = np.where(np.isfinite(own), own, 0.0)
-            out += np.einsum("mr,mij->rij", shares[clients][some], finite, optimize=True)
+            out += summed_products(shares[clients][some], finite)
         return out
 
     def _pooled_curvature(self, theta: Array, shares: Array) -> Array:
@@ -296,12 +297,17 @@ class GLM:
         return largest
 
     @once
+    def _by_gram(self) -> bool:
+        """Whether curvature is that of Gram matrices."""
+        return self.quadratic and self.p <= self.mean_rows and not self._digits_are_lost
+
+    @property
     def _digits_are_lost(self) -> bool:
         """Whether columns are so near to dependence that gradients by X'X would be off by much of a standard error."""
         counted, totals = self.counted, self.totals
         S = self._keep("gram", self._gram)[0][:, :, : self.p]
         with np.errstate(over="ignore", invalid="ignore"):
-            pooled = self._total(lambda at: np.tensordot(totals[at][counted[at]], S[at][counted[at]], 1))
+            pooled = self._total(lambda at: summed_products(totals[at][counted[at]], S[at][counted[at]]))
         if not np.isfinite(pooled).all():
             return False
         _, clear = stacked_cholesky(unit_diagonal(pooled[None])[0], LEAST_DISTANCE)

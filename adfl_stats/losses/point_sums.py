@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from adfl_stats._algebra import joined
+from adfl_stats._algebra import joined, summed_products
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch, batches, places, row_blocks, row_clients, whole_clients
 from adfl_stats.data.client_data import ClientData
@@ -172,8 +172,8 @@ def sums_at(
         if visit is not None:
             visit(pieces, by_piece[-1])
     clients, by_row = _joined(by_piece), dict(zip(map(str, parts), rows, strict=True))
-    shares = np.stack([share, share**2 / data.totals])
-    information, model_meat = total(lambda at: np.tensordot(shares[:, at], clients.information[at], 1))
+    shares = np.stack([share, share**2 / data.totals], axis=1)
+    information, model_meat = total(lambda at: summed_products(shares[at], clients.information[at]))
     observed = clients.information is not clients.hessian
     scale = _scale(family, clients.dispersion, data, weights, len(theta), total)
     return PointSums(
@@ -181,7 +181,7 @@ def sums_at(
         halves,
         WeightedSums(
             gradients=clients.gradient,
-            hessian=total(lambda at: np.tensordot(share[at], clients.hessian[at], 1)) if observed else information,
+            hessian=total(lambda at: summed_products(share[at], clients.hessian[at])) if observed else information,
             information=information,
             meat=total(lambda at: by_row[str(at)].meat),
             model_meat=model_meat,
@@ -374,6 +374,6 @@ def _scale(family: Family, dispersions: Array, data: ClientData, weights: Array,
     trust = weights / data.totals
     share = trust * data.sizes
     whole = total(lambda at: np.asarray(share[at].sum()))
-    rows = float(whole**2 / total(lambda at: np.asarray(trust[at] @ share[at])))
-    pooled = total(lambda at: np.asarray(share[at] @ dispersions[at]))
+    rows = float(whole**2 / total(lambda at: summed_products(trust[at], share[at])))
+    pooled = total(lambda at: summed_products(share[at], dispersions[at]))
     return float(pooled / whole * rows / max(rows - P, 1.0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adfl_stats._algebra import roots_of_inverses
+from adfl_stats._algebra import roots_of_inverses, summed_products
 from adfl_stats._types import Array, Ints
 from adfl_stats.data.batches import Batch, places
 from adfl_stats.data.client_data import ClientData
@@ -92,7 +92,7 @@ class RegularitySums:
 
         def pooled(at: slice) -> Array:
             use = data.counted[at]
-            return np.asarray(np.tensordot(shares[at][use], own[at][use], 1))
+            return summed_products(shares[at][use], own[at][use])
 
         noise, score, curvature, lipschitz = self._tails.moments()
         return Regularity(

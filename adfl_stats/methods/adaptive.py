@@ -361,7 +361,7 @@ def _warn_of_selection(problem: Problem, clients: ClientModel, weights: Array, h
     """Warn of consequences of the clients' weights; return the warnings for the summary."""
     aside, members, totals = weights < 0.5, problem.members, problem.glm.data.totals
     count = f"{members.count(aside)} of {problem.n_clients} clients"
-    kept = members.total(lambda at: totals[at] @ weights[at])
+    kept = members.sum_products(totals, weights)
     share = float(1.0 - kept / members.sum(totals))
     said = {}
     if 1.0 - float(members.mean(weights)) > NEARLY_HALF:

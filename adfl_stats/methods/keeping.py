@@ -77,7 +77,8 @@ def _identifying(problem: Problem, clients: ClientModel, weights: Array) -> tupl
     gone = gone @ inside[:, values > RANK / LEAST]
     if not gone.shape[1]:
         return needed, []
-    informed = np.einsum("id,mij,jd->md", gone / size[:, None], J, gone / size[:, None])
+    along = gone / size[:, None]
+    informed = np.einsum("mdj,jd->md", along.T @ J, along)
     shares = informed / np.einsum("id,ij,jd->d", gone, whole, gone)
     needed[np.flatnonzero(informative)[low & (shares > PART * LEAST).any(axis=1)]] = True
     parts = np.abs(gone).max(axis=1) / np.abs(gone).max()

@@ -205,7 +205,7 @@ def _cochran(scores: ClientScores) -> list[float]:
 
 def _traces(matrices: Array, standard: Array) -> Array:
     """Return tr(R'JR) for each of J (M, P, P)."""
-    return np.asarray(np.einsum("mij,ik,jk->m", matrices, standard, standard, optimize=True))
+    return np.asarray(np.einsum("mij,ij->m", matrices, standard @ standard.T))
 
 
 def posterior_of(lost: Mask, informative: Mask, candidates: list[Candidate]) -> Array:

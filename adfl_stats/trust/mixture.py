@@ -16,11 +16,13 @@ at once: their quadratic forms are matrix products.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from scipy import special
 
+from adfl_stats._algebra import quadratic_forms
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.transport import EVERYBODY, Members, once
 from adfl_stats.trust.mechanisms import FORMS
@@ -135,19 +137,20 @@ class ClientScores:
     def statistics(self, points: Array) -> Array:
         """Return (z - A d)'V^-1 (z - A d) for every client and row of `points` (R, P), as (M, R)."""
         outer = (points[:, :, None] * points[:, None, :]).reshape(len(points), -1)
-        linear, flat = self.slopes @ points.T, self.information.reshape(self.M, self.P**2)
-        return np.maximum(self.squares[:, None] - 2.0 * linear + flat @ outer.T, 0.0)
+        linear, flat = self.members.products(self.slopes, points.T), self.information.reshape(self.M, self.P**2)
+        return np.maximum(self.squares[:, None] - 2.0 * linear + self.members.products(flat, outer.T), 0.0)
 
     def statistics_at(self, points: Array) -> Array:
         """Return the statistics (M,) of the clients, each at its own row of `points` (M, P)."""
-        squares = np.einsum("mi,mij,mj->m", points, self.information, points)
+        squares = quadratic_forms(points, self.information)
         return np.maximum(self.squares - 2.0 * np.einsum("mi,mi->m", self.slopes, points) + squares, 0.0)
 
     def turned(self, basis: Array | None) -> ClientScores:
         """Return the slopes and the information for the coefficients of the columns of `basis` (P, P)."""
         if basis is None:
             return self
-        return replace(self, slopes=self.slopes @ basis, information=basis.T @ self.information @ basis)
+        slopes = self.members.products(self.slopes, basis)
+        return replace(self, slopes=slopes, information=basis.T @ self.information @ basis)
 
     def inflated(self, factor: float) -> ClientScores:
         """Return the scores per unit of a noise that is larger by a factor."""
@@ -167,15 +170,14 @@ class ClientScores:
             raise ValueError("these scores know no corruptions")
         a, b = FORMS[self.mechanisms[mechanism]]
         there = self.offsets[:, mechanism, None] + b * points
-        there += a * (self.mean_slopes @ points.T)[:, :, None] * self.offsets[:, -1, None]
+        there += a * self.members.products(self.mean_slopes, points.T)[:, :, None] * self.offsets[:, -1, None]
         linear = np.einsum("mp,mrp->mr", self.slopes, there)
         return np.maximum(self.squares[:, None] - 2.0 * linear + ((there @ self.information) * there).sum(axis=2), 0.0)
 
     def weighted_means(self, weights: Array) -> Array:
         """Return the generalised least squares estimates of d (R, P) for weights (M, R)."""
-        flat, slopes = self.information.reshape(self.M, self.P**2), self.slopes
-        total = self.members.total(lambda at: weights[at].T @ flat[at]).reshape(-1, self.P, self.P)
-        along = self.members.total(lambda at: weights[at].T @ slopes[at])
+        total = self.members.sum_products(weights, self.information)
+        along = self.members.sum_products(weights, self.slopes)
         diagonal = np.arange(self.P)
         # Some sets of clients identify too little; the ridge is far below what a client knows.
         total[:, diagonal, diagonal] += 1e-8 * (total[:, diagonal, diagonal].mean(axis=1, keepdims=True) + 1e-4)
@@ -289,7 +291,7 @@ def pass_over(scores: ClientScores, runs: MixtureRuns) -> MixtureRuns:
         there = posteriors[:, :, COHERENT]
         weights = there * scores.t_weights(far / widths)
         shifts = None if runs.shifts is None else scores.weighted_means(weights) - centres
-        ranks = members.total(lambda at: scores.ranks[at] @ there[at])
+        ranks = members.sum_products(scores.ranks, there)
         mean = members.sum(weights * far) / np.maximum(ranks, np.finfo(float).tiny)
         widths = np.clip(mean, 1.0, MOST_WIDTH if runs.mechanism is None else MOST_MECHANISM_WIDTH)
     shares = component_shares(members.mean(posteriors))
@@ -319,7 +321,8 @@ def _expect(scores: ClientScores, runs: MixtureRuns) -> tuple[Array, Array, Arra
         logs += np.log(shares[:, :some].T)[:, None]
     top = logs.max(axis=0)
     likelihoods = np.exp(logs - top)
-    total = likelihoods.sum(axis=0)
+    # In the order of the components: NumPy adds in another one where there is one client and one run.
+    total = reduce(np.add, likelihoods)
     posteriors = np.zeros((scores.M, len(centres), COMPONENTS))
     posteriors[:, :, :some] = (likelihoods / total).transpose(1, 2, 0)
     return posteriors, scores.members.sum(np.log(total) + top), near, far
@@ -405,12 +408,12 @@ def mechanism_runs(scores: ClientScores, centres: Array, *, gross: bool) -> Mixt
 def _extreme_groups(scores: ClientScores, centre: Array) -> Array:
     """Return groups of all clients (n_clients, G) at either end of the leading directions of the scores."""
     standard = standardising(scores)
-    along = (scores.slopes - scores.information @ centre) @ standard
+    along = scores.members.products(scores.slopes - scores.information @ centre, standard)
     outlying = scores.statistics(centre[None])[:, 0] / (OUTLYING * scores.ranks)
     along /= np.sqrt(np.maximum(outlying, 1.0))[:, None]
-    square = scores.members.total(lambda at: along[at].T @ along[at])
+    square = scores.members.sum_products(along, along)
     directions = np.linalg.eigh(square)[1][:, : -DIRECTIONS - 1 : -1]
-    along = scores.members.gather(along @ directions)
+    along = scores.members.gather(scores.members.products(along, directions))
     order = np.argsort(along, axis=0, kind="stable")
     counts = sorted({max(2, int(share * scores.n_clients)) for share in START_SHARES})
     groups = []

@@ -112,7 +112,7 @@ def calibrate(summaries: Summaries, normal: Mask, *, known: bool, least: float, 
         typical = max(typical, least, floor)
     if np.isinf(prior):
         levels, share = np.full(M, typical), np.zeros(M)
-        rows = float(members.sum(spare[usable] if some else summaries.sizes[normal]))
+        rows = float(members.sum(np.where(usable, spare, 0.0) if some else np.where(normal, summaries.sizes, 0)))
         df = np.full(M, np.inf if known else max(rows, 1.0))
     else:
         # Residuals of an abnormal client may be of any size; unbounded they would mask its shift.

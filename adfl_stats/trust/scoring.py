@@ -147,9 +147,9 @@ def _rescored(
     z = drawn[informative] / np.sqrt(null.dispersions[informative])[:, None]
     full = summaries.ranks[informative] == scores.P
     lower = np.linalg.cholesky(null.shape)
-    z[full] = np.linalg.solve(lower, z[full].T).T
+    z[full] = np.linalg.solve(lower, z[full][:, :, None])[:, :, 0]
     back = z.copy()
-    back[full] = np.linalg.solve(lower.T, back[full].T).T
+    back[full] = np.linalg.solve(lower.T, back[full][:, :, None])[:, :, 0]
     back /= np.sqrt(null.dispersions[informative])[:, None]
     slopes = np.einsum("mij,mi->mj", summaries.factors[informative], back) * units
     return replace(scores, slopes=slopes, squares=np.square(z).sum(axis=1))

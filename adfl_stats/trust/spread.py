@@ -20,6 +20,7 @@ from functools import partial
 import numpy as np
 from scipy import stats
 
+from adfl_stats._algebra import quadratic_forms
 from adfl_stats._types import Array, Ints
 from adfl_stats.trust.mixture import NORMAL, ClientScores, MixtureRuns, pass_over, standardising
 
@@ -151,13 +152,13 @@ def _integrate(scores: ClientScores, spread: Spread) -> _Integrated:
     loadings, K = scores.information @ F, F.shape[-1]
     inner = np.swapaxes(F, -1, -2) @ loadings
     inner[:, np.arange(K), np.arange(K)] += 1.0
-    covariances, half = np.linalg.inv(inner), np.linalg.cholesky(inner)
+    covariances, half = np.asarray(np.linalg.inv(inner), np.float64), np.linalg.cholesky(inner)
     pulled, along = loadings @ covariances, (scores.slopes[:, None, :] @ F)[:, 0]
     marginal = replace(
         scores,
         slopes=scores.slopes - (pulled @ along[:, :, None])[:, :, 0],
         information=scores.information - pulled @ loadings.transpose(0, 2, 1),
-        squares=np.maximum(scores.squares - np.einsum("mi,mij,mj->m", along, covariances, along), 0.0),
+        squares=np.maximum(scores.squares - quadratic_forms(along, covariances), 0.0),
         log_det=scores.log_det + np.log(np.diagonal(half, axis1=1, axis2=2)).sum(axis=1),
     )
     if spread.heavy:
@@ -261,8 +262,8 @@ def _updated(seen: _Integrated, spread: Spread, runs: MixtureRuns, *, extrapolat
     directions = spread.directions.copy()
     for j in range(first, K):
         square, along, others = moments[:, j, j], weight * means[:, j], np.arange(K) != j
-        lhs = members.total(partial(_weighted, square, scores.information))
-        rhs = members.total(partial(_weighted, along, slopes))
+        lhs = members.sum_products(square, scores.information)
+        rhs = members.sum_products(along, slopes)
         rhs = rhs - members.sum(seen.loadings[:, :, others] @ moments[:, others, j][:, :, None])[:, 0]
         directions[:, j - first] = np.linalg.solve(lhs + 1e-10 * np.trace(lhs) * np.eye(scores.P), rhs)
     inflation = spread.inflation
@@ -276,11 +277,6 @@ def _updated(seen: _Integrated, spread: Spread, runs: MixtureRuns, *, extrapolat
     return replace(spread, variances=variances, directions=directions, inflation=inflation)
 
 
-def _weighted(weights: Array, values: Array, at: slice) -> Array:
-    """Return the sum of some rows of values (M, ...) with weights (M,)."""
-    return np.asarray(np.tensordot(weights[at], values[at], 1))
-
-
 def excess(scores: ClientScores, runs: MixtureRuns, basis: Array | None = None) -> tuple[Array, Array]:
     """Return score tests of a spread in each coefficient (P,), about N(0, 1) without one, and their matrix (P, P).
 
@@ -290,12 +286,12 @@ def excess(scores: ClientScores, runs: MixtureRuns, basis: Array | None = None) 
     probability = runs.posteriors[:, 0, NORMAL]
     slopes = scores.slopes - scores.information @ runs.centres[0]
     if basis is not None:
-        slopes, scores = slopes @ basis, scores.turned(basis)
+        slopes, scores = scores.members.products(slopes, basis), scores.turned(basis)
     weighted, information = slopes * probability[:, None], scores.information
-    squares = scores.members.total(lambda at: weighted[at].T @ slopes[at])
-    matrix = squares - scores.members.total(partial(_weighted, probability, information))
+    squares = scores.members.sum_products(weighted, slopes)
+    matrix = squares - scores.members.sum_products(probability, information)
     weight, known = probability * _fourth(scores), np.square(np.diagonal(information, axis1=1, axis2=2))
-    variance = scores.members.total(lambda at: weight[at] @ known[at])
+    variance = scores.members.sum_products(weight, known)
     return np.diag(matrix) / np.sqrt(np.maximum(variance, np.finfo(float).tiny)), matrix
 
 
@@ -306,7 +302,7 @@ def common_excess(scores: ClientScores, runs: MixtureRuns, basis: Array | None =
     """
     weight = runs.posteriors[:, 0, NORMAL] * _fourth(scores)
     known = np.square(scores.turned(basis).information).sum(axis=(1, 2))
-    variance = float(scores.members.total(lambda at: np.asarray(weight[at] @ known[at])))
+    variance = float(scores.members.sum_products(weight, known))
     return float(np.trace(excess(scores, runs, basis)[1])) / max(variance, np.finfo(float).tiny) ** 0.5
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adfl_stats._algebra import joined, roots_of_inverses, whitened, whitening
+from adfl_stats._algebra import joined, roots_of_inverses, summed_products, whitened, whitening
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch, places, whole_clients
 from adfl_stats.data.client_data import ClientData
@@ -214,7 +214,7 @@ class Summariser:
         # The variances of one client add up to P, or nearly; if not, its rows do not follow the model at all.
         member &= np.abs(np.log(np.einsum("mii->m", each) / P)) < np.log(USUAL_TRACE)
         k = self._place(at)
-        self._shapes[k] += np.tensordot(spare[member], each[member], 1)
+        self._shapes[k] += summed_products(spare[member], each[member])
         self._shape_rows[k] += float(spare[member].sum())
 
     def summaries(self) -> Summaries:

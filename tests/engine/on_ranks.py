@@ -7,6 +7,8 @@ checkpoint in the folder.
 """
 
 import hashlib
+import os
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -155,6 +157,18 @@ def fail(ranks):
             return super().estimate(problem, plan)
 
     model_of("gaussian").fit(Broken(), transport=ranks)
+
+
+def killed(ranks):
+    """One rank is killed in the middle of the work; the others wait for it."""
+
+    class Killed(ad.DFL):
+        def estimate(self, problem, plan):
+            if ranks.rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().estimate(problem, plan)
+
+    model_of("gaussian").fit(Killed(), transport=ranks)
 
 
 if __name__ == "__main__":

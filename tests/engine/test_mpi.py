@@ -101,6 +101,14 @@ def test_a_rank_that_fails_alone_ends_all_with_its_message(tmp_path):
     assert time.monotonic() - began < 120
 
 
+def test_a_rank_that_is_killed_ends_the_job(tmp_path):
+    began = time.monotonic()
+    done = on_ranks(2, tmp_path, "killed", timeout=120)
+    assert done.returncode != 0
+    assert "is done" not in done.stdout
+    assert time.monotonic() - began < 60
+
+
 def test_the_command_line_speaks_through_rank_zero(tmp_path, monkeypatch, capsys):
     """Of two ranks; bad input is said once."""
     sim = ad.simulate.glm_design("gaussian", M=6, n=20, p=2, seed=1)
