@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
 
+from adfl_stats._model_rows import ModelRows
 from adfl_stats._threads import one_blas_thread
-from adfl_stats.data.client_data import ClientData
-from adfl_stats.engine.problem import Problem
 from adfl_stats.inference.results import Results
 from adfl_stats.methods import Method
 from adfl_stats.network.network import Network
@@ -22,24 +20,11 @@ from adfl_stats.theory.rates import Rates, rates_of
 __all__ = ["ModelTheory"]
 
 
-class ModelTheory(ABC):
+class ModelTheory:
     """The methods of `DecentralizedGLM` that ask theory; nothing is fitted."""
 
-    data: ClientData
+    rows: ModelRows
     network: Network | NetworkSchedule
-
-    @property
-    @abstractmethod
-    def _without_overflow(self) -> ClientData:
-        """The data without the clients whose numbers overflow."""
-
-    @abstractmethod
-    def _data_for(self, method: Method) -> ClientData:
-        """Return the data that a method fits."""
-
-    @abstractmethod
-    def _problem(self, network: Network | NetworkSchedule, data: ClientData | None = None) -> Problem:
-        """Return the model on a network, with its own data or others."""
 
     def rates(self, res: Results) -> Rates:
         """Measure how fast a fit of this model by `DFL` or `ADFL` converges, and what rounds cannot remove.
@@ -68,8 +53,8 @@ class ModelTheory(ABC):
             raise TypeError(f"res is a {type(res).__name__}; pass the results of a fit of this model")
         network = one_network(self.network, "rates, the eigenvalues of the linearised round,")
         with one_blas_thread():
-            data = self._without_overflow if res.record.set_aside.any() else self.data
-            return rates_of(self._problem(network, data), res.record)
+            data = self.rows.without_overflow if res.record.set_aside.any() else self.rows.data
+            return rates_of(self.rows.problem(network, data), res.record)
 
     def local_updates(
         self,
@@ -114,8 +99,8 @@ class ModelTheory(ABC):
         """
         network = one_network(self.network, "local_updates, which count rounds,")
         with one_blas_thread():
-            data = self._without_overflow if res.record.set_aside.any() else self.data
-            return local_updates(self._problem(network, data), res.record, local_steps, message, step)
+            data = self.rows.without_overflow if res.record.set_aside.any() else self.rows.data
+            return local_updates(self.rows.problem(network, data), res.record, local_steps, message, step)
 
     def advise(self, tolerance: float = 0.05, method: Method | None = None) -> Advice:
         """Recommend a step and a number of rounds, with the bottleneck and the effect of repairs.
@@ -149,4 +134,4 @@ class ModelTheory(ABC):
         method = advisable(method)
         network = one_network(self.network, "advise, which solves for the limit of the rounds,")
         with one_blas_thread():
-            return advise_on(partial(self._problem, data=self._data_for(method)), network, method, tolerance)
+            return advise_on(partial(self.rows.problem, data=self.rows.data_for(method)), network, method, tolerance)

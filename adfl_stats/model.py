@@ -2,55 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from adfl_stats._arguments import in_interval, one_of
-from adfl_stats._model_facts import facts_of_fit, facts_of_model
+from adfl_stats._model_facts import facts_of_fit
+from adfl_stats._model_fitting import Fitting
+from adfl_stats._model_rows import examined
 from adfl_stats._model_theory import ModelTheory
-from adfl_stats._model_warnings import warn_of_error, warn_of_network, warn_of_overflow
-from adfl_stats._threads import default_threads, one_blas_thread, team_of
-from adfl_stats._types import FamilyLike, FrameLike, Mask
-from adfl_stats.data.client_data import ClientData, assembled, table_data
+from adfl_stats._model_warnings import warn_of_network
+from adfl_stats._threads import one_blas_thread
+from adfl_stats._types import FamilyLike, FrameLike
+from adfl_stats.data.client_data import ClientData, table_data
 from adfl_stats.data.formula import callers_names
-from adfl_stats.data.whole import Whole
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.gossip import Gossip
 from adfl_stats.engine.journal import Journal
-from adfl_stats.engine.ledger import Counted, phase
 from adfl_stats.engine.mpi import MPI
-from adfl_stats.engine.overdispersion import estimated_alpha
-from adfl_stats.engine.overflow import overflowing_clients
-from adfl_stats.engine.plan import Plan
-from adfl_stats.engine.problem import Problem, overflow_error
-from adfl_stats.engine.rank_data import RankData, check_spread, without_rows
-from adfl_stats.engine.ranks import Ranks
-from adfl_stats.engine.transport import Local, Transport, batch_bounds
+from adfl_stats.engine.rank_data import RankData, check_spread
 from adfl_stats.inference.covariance import COV_TYPES
-from adfl_stats.inference.joined import whole_record
-from adfl_stats.inference.record import FitRecord, fit_record
 from adfl_stats.inference.results import Results
-from adfl_stats.losses import design_checks
-from adfl_stats.losses.collinearity import check_design
-from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.penalties import Ridge
-from adfl_stats.losses.response import with_family
-from adfl_stats.losses.robust_scale import robust_regression
-from adfl_stats.losses.starts import with_constants
-from adfl_stats.methods import ADFL, Method, check_needs, checked_outcome
+from adfl_stats.methods import ADFL, Method
 from adfl_stats.methods.plans import check_method, plan_of
 from adfl_stats.network.matching import as_network, matched
 from adfl_stats.network.network import Network
-from adfl_stats.network.schedule import NetworkSchedule, one_network
-from adfl_stats.trust import differing_coefficients
-from adfl_stats.trust.weights import trusted_by
+from adfl_stats.network.schedule import NetworkSchedule
 
 __all__ = ["DecentralizedGLM"]
 
@@ -109,76 +90,9 @@ class DecentralizedGLM(ModelTheory):
         self.weighting = one_of(weighting, "weighting", WEIGHTINGS)
         self.network = matched(as_network(network, "network"), data.labels)
         with one_blas_thread():
-            if isinstance(data, RankData):
-                given = {"the weighting": weighting, "the family": repr(family), "the penalty": repr(penalty)}
-                known = data.run(given, lambda place: self._examine(data.own, family, penalty, place))
-                # A rank without clients is told what the others found.
-                vars(self).update(known if data.place is None else {})
-            else:
-                self._examine(data, family, penalty, Local(batch_bounds(data.n_clients, data.n_rows)))
-        self._said += warn_of_network(self.network)
-
-    def _examine(
-        self, data: ClientData, family: FamilyLike, penalty: Ridge | None, place: Local | Ranks
-    ) -> dict[str, Any]:
-        """Check the rows at hand, with those elsewhere; return what was found of all, for ranks without clients."""
-        whole = self.everybody.whole if isinstance(self.everybody, RankData) else Whole.here(data)
-        self._place, self._whole = place, whole
-        self.data, self.family = with_family(data, family, whole.gather)
-        surveyed = design_checks.survey(self.data, whole)
-        check_design(self.data, surveyed.gram, surveyed.extremes.vast, whole, penalised=penalty is not None)
-        surveyed.extremes.refuse_tiny()
-        held = assembled(self.data, cuts=place.cuts)
-        self.family = with_constants(self.family, held, whole)
-        self._constants = self._estimate_alpha(held, surveyed.extremes.vast, place)
-        design_checks.warn_of_clients(self.data, self.family, surveyed.extremes, whole)
-        self._said = design_checks.warn_of_copies(whole, surveyed.hashes)
-        self.penalty = self._penalty(penalty)
-        self._extremes, self.row_digests = surveyed.extremes, surveyed.hashes.digests
-        return {
-            "data": without_rows(self.data),
-            **{name: vars(self)[name] for name in ("family", "penalty", "row_digests", "_constants", "_said")},
-        }
-
-    def _estimate_alpha(self, data: ClientData, vast: Mask, place: Local | Ranks) -> dict[str, str]:
-        """Estimate the negative binomial's alpha where it was not given; return what the summary says."""
-        if self.family.name != "negativebinomial" or self.family.par:
-            return {}
-        estimate = estimated_alpha(data, self.family, self.network, vast, default_threads(), place)
-        self.family = replace(self.family, par=estimate.alpha)
-        return {"alpha": estimate.in_words()}
-
-    def _penalty(self, penalty: Ridge | None) -> Ridge | None:
-        """Return the penalty with one number for each coefficient; none where all are zero."""
-        if penalty is None:
-            return None
-        if not isinstance(penalty, Ridge):
-            raise TypeError(f"penalty is {penalty!r}; pass a penalty such as ad.Ridge(0.1), or None")
-        glm = GLM(self.data, self.family, total=self._place.total, gather=self._place.gather)
-        full = penalty.on(glm.names, glm.constant_coefficients)
-        return full if full.strengths.any() else None
-
-    @cached_property
-    def _overflowing(self) -> Mask:
-        """The clients whose numbers overflow at the estimate of the others; computed on first use."""
-        return overflowing_clients(self._problem_here(self.network, self.data), self._extremes)
-
-    @cached_property
-    def _without_overflow(self) -> ClientData:
-        return self.data.setting_aside(self._overflowing) if self._overflowing.any() else self.data
-
-    def _data_for(self, method: Method) -> ClientData:
-        """Return the data that a method works on: without clients whose numbers overflow, if it can do without them."""
-        if method.sets_aside:
-            return self._without_overflow
-        weights = method.known_weights(self.everybody.labels)
-        if weights is not None and not weights.all():
-            counted = self._whole.gather(self._overflowing) & (weights > 0.0)
-            if not counted.any():
-                return self._without_overflow
-        if len(vast := self._whole.named(self._extremes.vast)):
-            raise overflow_error(vast)
-        return self.data
+            self.rows = examined(data, family, penalty, self.network, self.weighting)
+        self.data, self.family, self.penalty = self.rows.data, self.rows.family, self.rows.penalty
+        self.said = self.rows.said + warn_of_network(self.network)
 
     @classmethod
     def from_formula(
@@ -373,94 +287,16 @@ class DecentralizedGLM(ModelTheory):
         if checkpoint is not None:
             seconds = in_interval(every, "every", 0.0, np.inf)
             journal = partial(Journal, Path(checkpoint), facts_of_fit(self, method, plan), seconds)
+        fitting = Fitting(self, method, plan, threads, journal)
         with one_blas_thread():
             if spread is not None:
-                record = self._fitted_by_rank(method, plan, spread, threads, journal)
-                res = Results(record)
-                return res if cov_type is None else res.get_robustcov_results(cov_type)
-            data = self._data_for(method)
-            if isinstance(transport, MPI):
-                record = self._fitted_on_ranks(method, plan, data, transport, threads, journal)
+                record = fitting.by_rank(spread)
+            elif isinstance(transport, MPI):
+                record = fitting.on_ranks(transport)
             else:
-                place = self._place if transport is None else transport.on(one_network(self.network, "ad.Gossip()"))
-                record = self._fitted(method, plan, data, self._glm(data), place, team_of(threads), journal)
-        res = Results(record, *((data, self) if keep_data else ()))
+                record = fitting.here(transport)
+            res = Results(record, *((self.rows.data_for(method), self) if keep_data else ()))
         return res if cov_type is None else res.get_robustcov_results(cov_type)
-
-    def _fitted(
-        self,
-        method: Method,
-        plan: Plan,
-        data: ClientData,
-        glm: GLM,
-        place: Transport,
-        threads: int,
-        journal_at: Callable[[Counted, int], Journal] | None,
-    ) -> FitRecord:
-        """Return the record of a fit, where some clients of the data, those of `glm`, are in this place."""
-        # Ranks may hold all rows and work on some of them.
-        whole = Whole.here(data) if data.n_clients == self.everybody.n_clients else self._whole
-        said = self._said + (warn_of_overflow(data, whole) if method.sets_aside else [])
-        counted = Counted(place)
-        journal = None if journal_at is None else journal_at(counted, self.everybody.n_clients)
-        plan = replace(plan, journal=journal)
-        problem = Problem(glm, self.network, self.weighting, threads, counted)
-        differing_coefficients(problem, plan.heterogeneity)
-        check_needs(method, problem, plan)
-        with phase(problem.transport, "rounds"):
-            outcome = checked_outcome(method, problem, method.estimate(problem, plan))
-        params, trusted = problem.mean(outcome.theta), trusted_by(outcome.steps.weights, problem.members)
-        if whole.alone:
-            trusted = problem.members.gather(trusted)
-        said = said + design_checks.warn_of_domain(data, self.family, params, trusted, whole)
-        outcome.details.update(self._constants)
-        record = fit_record(self, problem, method, outcome, plan, said)
-        if plan.rounds is None and outcome.smooth and record.error.total > plan.tolerance:
-            warn_of_error(record.error, plan, outcome.runs[-1])
-        if journal is not None:
-            journal.remove()
-        return record
-
-    def _fitted_on_ranks(
-        self,
-        method: Method,
-        plan: Plan,
-        data: ClientData,
-        ranks: MPI,
-        threads: int | None,
-        journal: Callable[[Counted, int], Journal] | None,
-    ) -> FitRecord:
-        """Return the record of a fit over the ranks of MPI; it has all clients on every rank."""
-        team = max(1, default_threads() // ranks.ranks_here) if threads is None else team_of(threads)
-        bounds = batch_bounds(self.data.n_clients, self.data.n_rows)
-
-        def work(place: Ranks) -> FitRecord:
-            if place.here:
-                return self._fitted(method, plan, data, self._glm(data), self._place, team, journal)
-            glm = self._glm(data).share(place.own)
-            return whole_record(self._fitted(method, plan, data, glm, place, team, journal), Local(bounds))
-
-        facts = {"the method": repr(method), "the options": repr(plan), **facts_of_model(self)}
-        return ranks.run(bounds, facts, work)
-
-    def _fitted_by_rank(
-        self,
-        method: Method,
-        plan: Plan,
-        spread: RankData,
-        threads: int | None,
-        journal: Callable[[Counted, int], Journal] | None,
-    ) -> FitRecord:
-        """Return the record of a fit of data by rank; it has all clients on every rank, and no rows."""
-        team = max(1, default_threads() // spread.ranks.ranks_here) if threads is None else team_of(threads)
-
-        def work(place: Ranks) -> FitRecord:
-            data, here = self._data_for(method), Local(spread.bounds)
-            at = here if place.here else place
-            return whole_record(self._fitted(method, plan, data, self._glm(data), at, team, journal), here)
-
-        facts = {"the method": repr(method), "the options": repr(plan), **facts_of_model(self)}
-        return spread.run(facts, work)
 
     @property
     def formula(self) -> str | None:
@@ -485,34 +321,3 @@ class DecentralizedGLM(ModelTheory):
             f"DecentralizedGLM({what}, {self.family.label} ({self.family.link}){alpha}, {whole.n_clients} clients, "
             f"{edges}, N={whole.n_rows})"
         )
-
-    def _problem(self, network: Network | NetworkSchedule, data: ClientData | None = None) -> Problem:
-        if isinstance(self.everybody, RankData):
-            raise ValueError(
-                "this needs the rows of all clients in one place, and the model's data are by rank (RankData); fit and "
-                "what its results say work by rank, for the rest build the model on a ClientData"
-            )
-        return self._problem_here(network, self.data if data is None else data)
-
-    def _problem_here(self, network: Network | NetworkSchedule, data: ClientData) -> Problem:
-        return Problem(self._glm(data), network, self.weighting, default_threads(), self._place)
-
-    def _glm(self, data: ClientData) -> GLM:
-        """Return the objective; one serves all fits, with what it computes of the data."""
-        if data is not self.data:
-            return self._objective_without_overflow
-        return self._objective
-
-    @cached_property
-    def _objective(self) -> GLM:
-        return self._placed(self.data)
-
-    @cached_property
-    def _objective_without_overflow(self) -> GLM:
-        return self._placed(self._without_overflow)
-
-    def _placed(self, data: ClientData) -> GLM:
-        glm = GLM(assembled(data, cuts=self._place.cuts), self.family, self.penalty)
-        if self.family.name == "huber" and not self._whole.alone:
-            return glm.beginning_at(robust_regression(data, self._whole).theta)
-        return glm

@@ -37,8 +37,10 @@ LEVELS = {
     "what is solved": ("trust", "methods"),
     "what follows": ("inference", "theory"),
     "what users meet": (
+        "_model_rows",
         "_model_facts",
         "_model_warnings",
+        "_model_fitting",
         "_model_theory",
         "model",
         "objective_model",

@@ -75,7 +75,7 @@ def test_a_limit_that_was_found_is_not_solved_for_again(data, tmp_path, monkeypa
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("adfl_stats.model.fit_record", failing)
+        patch.setattr("adfl_stats._model_fitting.fit_record", failing)
         with pytest.raises(MemoryError):
             model.fit(checkpoint=tmp_path)
     monkeypatch.setattr(limit, "_settle", failing)

@@ -78,7 +78,8 @@ def test_everything_takes_two_passes_and_one_for_leverages_asked_for_late(walks,
     fitted = model(family)
     res = fitted.fit(method, step=0.1, rounds=5)
     # The sizes of columns and responses belong to the model; they are found once for all fits.
-    _ = fitted._objective.coefficient_sizes, fitted._objective.mean_squares
+    objective = fitted.rows.glm(fitted.rows.data)
+    _ = objective.coefficient_sizes, objective.mean_squares
     walks.clear()
     res.summary(), res.clients(), ad.screen(res), res.heterogeneity(), res.cov_params("CR2"), res.cov_params("CR3")
     assert walks == ["whole_clients"]
@@ -95,7 +96,8 @@ def test_files_and_pickles_take_two_passes(walks, family, tmp_path):
     fitted = model(family)
     for write in (pickle.dumps, lambda res: res.save(tmp_path / "fit"), lambda res: res.remove_data()):
         res = fitted.fit(ad.DFL(), step=0.1, rounds=5)
-        _ = fitted._objective.coefficient_sizes, fitted._objective.mean_squares
+        objective = fitted.rows.glm(fitted.rows.data)
+        _ = objective.coefficient_sizes, objective.mean_squares
         walks.clear()
         write(res)
         assert walks == ["whole_clients"] * 2

@@ -21,7 +21,7 @@ from adfl_stats.theory.trace_rate import observed_factor
 
 
 def iteration_of(model, step, omega=None, balance=False, metric=None):
-    problem = model._problem(model.network)
+    problem = model.rows.problem(model.network, model.data)
     steps = problem.steps(np.ones(problem.M) if omega is None else omega, balance=balance)
     point = weighted_solution(problem, steps.total_weights, problem.objective.start().mean(axis=0))
     return Linearised(problem, steps, point, step, metric)
@@ -69,7 +69,7 @@ def test_preconditioned_fits_have_their_step_in_their_own_coordinates(family):
     res = model.fit(ad.DFL())
     rates = model.rates(res)
     assert rates.preconditioned
-    metric = model._problem(net).coordinates(res.record.start.centre)[0]
+    metric = model.rows.problem(net, model.data).coordinates(res.record.start.centre)[0]
     dense = Dense(sim, net, res.step, metric=metric)
     assert_allclose(rates.exact, dense.radius, rtol=1e-8)
     # Condition 3 is about the user's coordinates.
@@ -195,7 +195,7 @@ def test_trace_factor_of_fits_that_cut_the_step(family):
     last = res.trace[res.trace["step"] == res.step]
     assert len(last) < 3
     assert rates.fitted_step > res.step
-    metric = model._problem(net).coordinates(res.record.start.centre)[0]
+    metric = model.rows.problem(net, model.data).coordinates(res.record.start.centre)[0]
     there = Dense(sim, net, rates.fitted_step, metric=metric).radius
     assert_allclose(np.log(rates.fitted), np.log(there), rtol=0.15)
     assert f"at step {rates.fitted_step:.4g}, where the exact factor is" in rates.fitted_note

@@ -1,0 +1,126 @@
+"""A fit of a model where its clients are: in one place, over the ranks of MPI, or in a network without a centre."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from adfl_stats._model_facts import facts_of_model
+from adfl_stats._model_warnings import warn_of_error, warn_of_overflow
+from adfl_stats._threads import default_threads, team_of
+from adfl_stats.data.client_data import ClientData
+from adfl_stats.data.whole import Whole
+from adfl_stats.engine.gossip import Gossip
+from adfl_stats.engine.journal import Journal
+from adfl_stats.engine.ledger import Counted, phase
+from adfl_stats.engine.mpi import MPI
+from adfl_stats.engine.plan import Plan
+from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.rank_data import RankData
+from adfl_stats.engine.ranks import Ranks
+from adfl_stats.engine.transport import Local, Transport, batch_bounds
+from adfl_stats.inference.joined import whole_record
+from adfl_stats.inference.record import FitRecord, fit_record
+from adfl_stats.losses.design_checks import warn_of_domain
+from adfl_stats.losses.glm import GLM
+from adfl_stats.methods import Method, check_needs, checked_outcome
+from adfl_stats.network.schedule import one_network
+from adfl_stats.trust import differing_coefficients
+from adfl_stats.trust.weights import trusted_by
+
+if TYPE_CHECKING:
+    from adfl_stats.model import DecentralizedGLM
+
+__all__ = ["Fitting"]
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """A fit that was asked for; each method carries it out in another kind of place.
+
+    Attributes
+    ----------
+    model : DecentralizedGLM
+        What is fitted.
+    method : Method
+        By what.
+    plan : Plan
+        How.
+    threads : int or None
+        Those of the kernel, where they were given.
+    journal : callable or None
+        Makes the journal of a checkpoint from the transport and the number of clients.
+    """
+
+    model: DecentralizedGLM
+    method: Method
+    plan: Plan
+    threads: int | None
+    journal: Callable[[Counted, int], Journal] | None
+
+    def here(self, gossip: Gossip | None) -> FitRecord:
+        """Return the record of a fit in this process, which has all clients."""
+        rows = self.model.rows
+        place: Transport = rows.here[0]
+        if gossip is not None:
+            place = gossip.on(one_network(self.model.network, "ad.Gossip()"))
+        data = rows.data_for(self.method)
+        return self._record(data, rows.glm(data), place, team_of(self.threads))
+
+    def on_ranks(self, ranks: MPI) -> FitRecord:
+        """Return the record of a fit over ranks that all have the rows; it has all clients on every rank."""
+        rows, team = self.model.rows, self._team(ranks)
+        data = rows.data_for(self.method)
+        bounds = batch_bounds(rows.data.n_clients, rows.data.n_rows)
+
+        def work(place: Ranks) -> FitRecord:
+            if place.here:
+                return self._record(data, rows.glm(data), rows.here[0], team)
+            return whole_record(self._record(data, rows.glm(data).share(place.own), place, team), Local(bounds))
+
+        return ranks.run(bounds, self._facts, work)
+
+    def by_rank(self, spread: RankData) -> FitRecord:
+        """Return the record of a fit of data by rank; it has all clients on every rank, and no rows."""
+        rows, team = self.model.rows, self._team(spread.ranks)
+
+        def work(place: Ranks) -> FitRecord:
+            data, here = rows.data_for(self.method), Local(spread.bounds)
+            return whole_record(self._record(data, rows.glm(data), here if place.here else place, team), here)
+
+        return spread.run(self._facts, work)
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        return {"the method": repr(self.method), "the options": repr(self.plan), **facts_of_model(self.model)}
+
+    def _team(self, ranks: MPI) -> int:
+        """Return how many threads each rank has: the processors are shared among those of a machine."""
+        return max(1, default_threads() // ranks.ranks_here) if self.threads is None else team_of(self.threads)
+
+    def _record(self, data: ClientData, glm: GLM, place: Transport, threads: int) -> FitRecord:
+        """Return the record of a fit where some clients of the data, those of `glm`, are in this place."""
+        model, method, rows = self.model, self.method, self.model.rows
+        # Ranks may hold all rows and work on some of them.
+        whole = Whole.here(data) if data.n_clients == model.everybody.n_clients else rows.here[1]
+        said = model.said + (warn_of_overflow(data, whole) if method.sets_aside else [])
+        counted = Counted(place)
+        journal = None if self.journal is None else self.journal(counted, model.everybody.n_clients)
+        plan = replace(self.plan, journal=journal)
+        problem = Problem(glm, model.network, model.weighting, threads, counted)
+        differing_coefficients(problem, plan.heterogeneity)
+        check_needs(method, problem, plan)
+        with phase(problem.transport, "rounds"):
+            outcome = checked_outcome(method, problem, method.estimate(problem, plan))
+        params, trusted = problem.mean(outcome.theta), trusted_by(outcome.steps.weights, problem.members)
+        if whole.alone:
+            trusted = problem.members.gather(trusted)
+        said = said + warn_of_domain(data, rows.family, params, trusted, whole)
+        outcome.details.update(rows.constants)
+        record = fit_record(model, problem, method, outcome, plan, said)
+        if plan.rounds is None and outcome.smooth and record.error.total > plan.tolerance:
+            warn_of_error(record.error, plan, outcome.runs[-1])
+        if journal is not None:
+            journal.remove()
+        return record

@@ -1,0 +1,202 @@
+"""The rows of a model: checked together with those of other ranks, and in the forms that fits need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adfl_stats._threads import default_threads
+from adfl_stats._types import FamilyLike, Mask
+from adfl_stats.data.client_data import ClientData, assembled
+from adfl_stats.data.whole import Whole
+from adfl_stats.engine.overdispersion import estimated_alpha
+from adfl_stats.engine.overflow import overflowing_clients
+from adfl_stats.engine.problem import Problem, overflow_error
+from adfl_stats.engine.rank_data import RankData, without_rows
+from adfl_stats.engine.ranks import Ranks
+from adfl_stats.engine.transport import Local, batch_bounds
+from adfl_stats.losses import design_checks
+from adfl_stats.losses.collinearity import check_design
+from adfl_stats.losses.families import Family
+from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.penalties import Ridge
+from adfl_stats.losses.response import with_family
+from adfl_stats.losses.robust_scale import robust_regression
+from adfl_stats.losses.starts import with_constants
+from adfl_stats.methods import Method
+from adfl_stats.network.network import Network
+from adfl_stats.network.schedule import NetworkSchedule
+
+__all__ = ["ModelRows", "examined"]
+
+
+@dataclass(eq=False)
+class ModelRows:
+    """The rows of a model that are in this place, as they were found, and the problems that fits make of them.
+
+    Attributes
+    ----------
+    data : ClientData
+        The rows; none on a rank without clients.
+    family : Family
+        With its constants.
+    penalty : Ridge or None
+        With one number for each coefficient.
+    network, weighting
+        Those of the model.
+    extremes : Extremes
+        The largest and smallest values by client.
+    digests : ndarray (M,) of uint64
+        Of the rows of all clients.
+    constants, said : dict, list
+        What summaries and fits say of estimated constants and of clients that hold the same rows.
+    place : Local or Ranks or None
+        Where the clients are; None on a rank without clients.
+    whole : Whole or None
+        The clients of all places; None on a rank without clients.
+    """
+
+    data: ClientData
+    family: Family
+    penalty: Ridge | None
+    network: Network | NetworkSchedule
+    weighting: str
+    extremes: design_checks.Extremes
+    digests: NDArray[np.uint64]
+    constants: dict[str, str]
+    said: list[str]
+    place: Local | Ranks | None
+    whole: Whole | None
+
+    def told(self) -> ModelRows:
+        """Return what a rank without clients is told."""
+        return replace(self, data=without_rows(self.data), place=None, whole=None)
+
+    @property
+    def here(self) -> tuple[Local | Ranks, Whole]:
+        """Where the clients are, and those of all places; not for a rank without clients."""
+        assert self.place is not None
+        assert self.whole is not None
+        return self.place, self.whole
+
+    @cached_property
+    def overflowing(self) -> Mask:
+        """The clients whose numbers overflow at the estimate of the others; computed on first use."""
+        return overflowing_clients(self._problem(self.network, self.data), self.extremes)
+
+    @cached_property
+    def without_overflow(self) -> ClientData:
+        """The data without the clients whose numbers overflow."""
+        return self.data.setting_aside(self.overflowing) if self.overflowing.any() else self.data
+
+    def data_for(self, method: Method) -> ClientData:
+        """Return the data that a method works on: without clients whose numbers overflow, if it can do without them."""
+        if method.sets_aside:
+            return self.without_overflow
+        _, whole = self.here
+        weights = method.known_weights(whole.labels)
+        if weights is not None and not weights.all():
+            counted = whole.gather(self.overflowing) & (weights > 0.0)
+            if not counted.any():
+                return self.without_overflow
+        if len(vast := whole.named(self.extremes.vast)):
+            raise overflow_error(vast)
+        return self.data
+
+    def problem(self, network: Network | NetworkSchedule, data: ClientData) -> Problem:
+        """Return the problem of all rows, or of those without overflow, on a network.
+
+        Raises
+        ------
+        ValueError
+            Where ranks hold the rows of their own clients alone.
+        """
+        if self.whole is None or not self.whole.alone:
+            raise ValueError(
+                "this needs the rows of all clients in one place, and the model's data are by rank (RankData); fit and "
+                "what its results say work by rank, for the rest build the model on a ClientData"
+            )
+        return self._problem(network, data)
+
+    def _problem(self, network: Network | NetworkSchedule, data: ClientData) -> Problem:
+        return Problem(self.glm(data), network, self.weighting, default_threads(), self.here[0])
+
+    def glm(self, data: ClientData) -> GLM:
+        """Return the objective of all rows, or of those without overflow; one serves all fits."""
+        return self._objective if data is self.data else self._objective_without_overflow
+
+    @cached_property
+    def _objective(self) -> GLM:
+        return self._placed(self.data)
+
+    @cached_property
+    def _objective_without_overflow(self) -> GLM:
+        return self._placed(self.without_overflow)
+
+    def _placed(self, data: ClientData) -> GLM:
+        place, whole = self.here
+        glm = GLM(assembled(data, cuts=place.cuts), self.family, self.penalty)
+        if self.family.name == "huber" and not whole.alone:
+            return glm.beginning_at(robust_regression(data, whole).theta)
+        return glm
+
+
+def examined(
+    data: ClientData | RankData,
+    family: FamilyLike,
+    penalty: Ridge | None,
+    network: Network | NetworkSchedule,
+    weighting: str,
+) -> ModelRows:
+    """Return the rows of a model, checked; those of other ranks are checked with them."""
+    if not isinstance(data, RankData):
+        place = Local(batch_bounds(data.n_clients, data.n_rows))
+        return _examined(data, family, penalty, network, weighting, place, Whole.here(data))
+    own: list[ModelRows] = []
+
+    def examine(place: Ranks) -> ModelRows:
+        own.append(_examined(data.own, family, penalty, network, weighting, place, data.whole))
+        return own[0].told()
+
+    given = {"the weighting": weighting, "the family": repr(family), "the penalty": repr(penalty)}
+    told = data.run(given, examine)
+    return own[0] if own else told
+
+
+def _examined(
+    data: ClientData,
+    family: FamilyLike,
+    penalty: Ridge | None,
+    network: Network | NetworkSchedule,
+    weighting: str,
+    place: Local | Ranks,
+    whole: Whole,
+) -> ModelRows:
+    data, composed = with_family(data, family, whole.gather)
+    surveyed = design_checks.survey(data, whole)
+    extremes = surveyed.extremes
+    check_design(data, surveyed.gram, extremes.vast, whole, penalised=penalty is not None)
+    extremes.refuse_tiny()
+    held = assembled(data, cuts=place.cuts)
+    composed, constants = with_constants(composed, held, whole), dict[str, str]()
+    if composed.name == "negativebinomial" and not composed.par:
+        estimate = estimated_alpha(held, composed, network, extremes.vast, default_threads(), place)
+        composed, constants["alpha"] = replace(composed, par=estimate.alpha), estimate.in_words()
+    design_checks.warn_of_clients(data, composed, extremes, whole)
+    said = design_checks.warn_of_copies(whole, surveyed.hashes)
+    full, digests = _full(penalty, data, composed, place), surveyed.hashes.digests
+    return ModelRows(data, composed, full, network, weighting, extremes, digests, constants, said, place, whole)
+
+
+def _full(penalty: Ridge | None, data: ClientData, family: Family, place: Local | Ranks) -> Ridge | None:
+    """Return the penalty with one number for each coefficient; none where all are zero."""
+    if penalty is None:
+        return None
+    if not isinstance(penalty, Ridge):
+        raise TypeError(f"penalty is {penalty!r}; pass a penalty such as ad.Ridge(0.1), or None")
+    glm = GLM(data, family, total=place.total, gather=place.gather)
+    full = penalty.on(glm.names, glm.constant_coefficients)
+    return full if full.strengths.any() else None
