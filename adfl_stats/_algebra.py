@@ -21,6 +21,8 @@ __all__ = [
     "root_of_inverse",
     "roots_of_inverses",
     "row_major",
+    "row_squares",
+    "squares_about",
     "stacked_cholesky",
     "summed_products",
     "unit_diagonal",
@@ -34,6 +36,8 @@ __all__ = [
 LEAST_PIVOT = 1e-4
 # From this dimension on, a call of LAPACK for each matrix costs less than a loop over the columns of all. Ours.
 LARGE = 24
+# Entries of differences that are held at a time. Ours: 8 MB, so that a copy of the estimates of large networks is not.
+BLOCK = 1 << 20
 
 
 def row_major(values: NDArray[Any]) -> NDArray[Any]:
@@ -47,6 +51,24 @@ def row_major(values: NDArray[Any]) -> NDArray[Any]:
         strides.append(each)
         each *= max(length, 1)
     return values if values.strides == tuple(reversed(strides)) else values.copy(order="C")
+
+
+def row_squares(values: Array, centre: Array | float) -> Array:
+    """Return the squared distances (M,) of the rows of values (M, P) from a centre (P,) or from its rows (M, P)."""
+    step, rows = max(BLOCK // values.shape[1], 1), np.ndim(centre) == 2
+    parts = [slice(low, low + step) for low in range(0, len(values), step)]
+    away = (np.sum((values[at] - (centre[at] if rows else centre)) ** 2, axis=1) for at in parts)  # type: ignore[index]
+    return np.concatenate(list(away))
+
+
+def squares_about(values: Array, centre: Array) -> Array:
+    """Return the sum (P,) over the rows of values (M, P) of their squared differences from a centre (P,)."""
+    if values.size <= BLOCK:
+        return np.asarray(row_major((values - centre) ** 2).sum(axis=0))
+    found = np.zeros_like(values[0])
+    for row in values:
+        found += (row - centre) ** 2
+    return found
 
 
 def summed_products(left: Array, right: Array) -> Array:

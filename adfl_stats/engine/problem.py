@@ -169,7 +169,7 @@ class Problem:
         return self.all_labels[self.transport.gather(some)]
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> Sequence[str]:
         """The coefficients."""
         return self.objective.names
 

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from adfl_stats import _kernels
+from adfl_stats._algebra import row_squares
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.engine.attacks import Attack, Scene
@@ -192,7 +193,8 @@ def _rounds(scheme: Scheme, problem: Problem, exchange: Exchange, factors: Array
     gradients = _gradients(problem, metric)
 
     def slope(theta: Array) -> Array:
-        return np.asarray(factors[:, None] * shortened(gradients(theta), descent.clip))
+        own = factors[:, None].astype(theta.dtype, copy=False)
+        return np.asarray(own * shortened(gradients(theta), descent.clip))
 
     build = scheme.update or partial(_descend, descent.local_steps)
     return partial(_python_rounds, build(exchange, slope), problem.transport)
@@ -218,7 +220,9 @@ def _descend(local_steps: int, exchange: Exchange, slope: Slope) -> Update:
     def update(theta: Array, step: float) -> Array:
         at = exchange.combine(theta)
         for _ in range(local_steps):
-            at = at - step * slope(at)
+            move = slope(at)
+            move *= step
+            at = np.subtract(at, move, out=move)
         return at
 
     return update
@@ -329,8 +333,10 @@ def _python_rounds(
         # A run that diverges ends with a move that is not finite, which the caller checks.
         with np.errstate(over="ignore", invalid="ignore"):
             after = update(theta, step)
-            moved[t] = transport.largest(np.sqrt(((after - theta) ** 2).sum(axis=1)))
+            moved[t] = transport.largest(np.sqrt(row_squares(after, theta)))
         theta[:] = after
+        # A copy of the state less during the next round.
+        del after
         if not (np.isfinite(moved[t]) and moved[t] <= limit):
             return t + 1
     return rounds

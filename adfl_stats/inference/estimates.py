@@ -149,7 +149,7 @@ class Estimates:
 
     @once
     def _index(self) -> pd.Index:
-        return pd.Index(self.record.names)
+        return pd.Index(list(self.record.names))
 
     def _by_client(self, values: Array, name: str) -> pd.Series:
         return pd.Series(values, index=self.record.labels.rename(self.record.client_name), name=name)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from adfl_stats._algebra import inverse
+from adfl_stats._algebra import inverse, row_squares, squares_about
 from adfl_stats._arguments import in_interval, one_of
 from adfl_stats._properties import once
 from adfl_stats._types import Array
@@ -116,14 +116,22 @@ class ObjectiveResults(Estimates):
     @property
     def consensus(self) -> pd.Series:
         """Root mean square distance of the clients' estimates from `params`, for each parameter."""
-        fit = self.record
-        return self._series(np.sqrt(fit.members.mean(np.square(fit.theta - fit.params))))
+        return self._series(self._spreads)
 
     @property
     def gradient(self) -> pd.Series:
         """What is left of the estimating equation at `params`: M^-1 sum_m v_m g_m."""
-        fit = self.record
-        return self._series(fit.members.total(lambda at: fit.total_weights[at] @ fit.gradients[at]) / self._all)
+        return self._series(self._left)
+
+    @property
+    def largest_spread(self) -> float:
+        """The largest of `consensus`, without the names of all parameters, which for a large network take gigabytes."""
+        return float(self._spreads.max())
+
+    @property
+    def gradient_norm(self) -> float:
+        """The norm of `gradient`, without the names of all parameters."""
+        return float(np.linalg.norm(self._left))
 
     @property
     def without_errors(self) -> str:
@@ -222,10 +230,10 @@ class ObjectiveResults(Estimates):
         fit = self.record
         columns = {
             "total": fit.totals,
-            "gradient": np.linalg.norm(fit.gradients, axis=1),
+            "gradient": np.sqrt(row_squares(fit.gradients, 0.0)),
             "weight": fit.weights,
             "influence": fit.influence,
-            "distance": np.linalg.norm(fit.theta - fit.params, axis=1),
+            "distance": np.sqrt(row_squares(fit.theta, fit.params)),
         }
         return pd.DataFrame(columns, index=fit.labels.rename(fit.client_name))
 
@@ -259,6 +267,19 @@ class ObjectiveResults(Estimates):
     def _all(self) -> int:
         """All clients."""
         return self.record.members.count(np.ones(len(self.record.theta)))
+
+    @once
+    def _spreads(self) -> Array:
+        """`consensus` without the parameters' names."""
+        fit = self.record
+        return np.sqrt(fit.members.total(lambda at: squares_about(fit.theta[at], fit.params)) / self._all)
+
+    @once
+    def _left(self) -> Array:
+        """`gradient` without the parameters' names."""
+        fit = self.record
+        shares = fit.total_weights.astype(fit.gradients.dtype)
+        return np.asarray(fit.members.total(lambda at: shares[at] @ fit.gradients[at]) / self._all)
 
     @once
     def _covariance(self) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -166,7 +167,9 @@ def _alone(estimate: PointEstimate) -> tuple[Array, Array]:
     return estimate.params[None], np.diag(estimate.covariance)[None]
 
 
-def _coefficients(names: list[str], here: PointEstimate, oracle: PointEstimate, pooled: PointEstimate) -> pd.DataFrame:
+def _coefficients(
+    names: Sequence[str], here: PointEstimate, oracle: PointEstimate, pooled: PointEstimate
+) -> pd.DataFrame:
     columns: dict[str, Array] = {}
     for name, estimate in {"fit": here, "oracle": oracle, "pooled": pooled}.items():
         columns |= {name: estimate.params, f"{name}_se": np.sqrt(np.diag(estimate.covariance))}

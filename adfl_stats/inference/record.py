@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from adfl_stats._algebra import inverse
+from adfl_stats._algebra import inverse, row_squares
 from adfl_stats._properties import once
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.formula import ParsedFormula
@@ -24,6 +25,7 @@ from adfl_stats.inference.client_contrasts import FEW_CLIENTS, identified
 from adfl_stats.inference.client_diagnostics import ClientDiagnostics
 from adfl_stats.inference.client_record import ClientEffects, ClientRecord
 from adfl_stats.inference.clustered import Clustered
+from adfl_stats.losses.entry_names import kept_names
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.point_sums import WeightedSums
@@ -73,9 +75,9 @@ class Start:
         centre, spread, reach, stacked = np.full(len(params), np.nan), np.nan, np.nan, np.nan
         if initial is not None:
             centre = members.mean(initial)
-            spread = float(members.mean(np.sum((initial - centre) ** 2, axis=1)))
+            spread = float(members.mean(row_squares(initial, centre)))
         if began is not None:
-            away = np.linalg.norm(began - params, axis=1)
+            away = np.sqrt(row_squares(began, params))
             reach, stacked = float(members.transport.largest(away)), float(np.sqrt(members.sum(np.square(away))))
         return cls(centre, spread, reach, stacked)
 
@@ -131,7 +133,7 @@ class RunRecord:
     rounds: int
     total_rounds: int
     labels: pd.Index
-    names: list[str]
+    names: Sequence[str]
     client_name: str = "client"
     weighting: str = "sample"
     rounds_needed: float = np.nan
@@ -310,7 +312,7 @@ def run_parts(problem: Problem, method: Method, outcome: Outcome, plan: Plan, sa
         "rounds_needed": last.needed,
         "total_rounds": sum(run.rounds for run in outcome.runs),
         "labels": problem.labels,
-        "names": list(problem.names),
+        "names": kept_names(problem.names),
         "weighting": problem.weighting,
     }
 

@@ -29,6 +29,7 @@ from adfl_stats.inference.clustered import Clustered
 from adfl_stats.inference.objective_results import ObjectiveRecord, ObjectiveResults
 from adfl_stats.inference.record import FitRecord, RunRecord, Start
 from adfl_stats.inference.results import Results
+from adfl_stats.losses.entry_names import EntryNames
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.point_sums import WeightedSums
@@ -39,7 +40,7 @@ __all__ = ["load", "save"]
 
 T = TypeVar("T")
 
-FORMAT = 8
+FORMAT = 9
 # What records of all objectives have.
 _RUN_ARRAYS = ("theta", "weights", "total_weights", "set_aside")
 _RUN_WORDS = (
@@ -92,6 +93,8 @@ def save(record: RunRecord, path: str | PathLike[str]) -> None:
         "labels": [_plain(label) for label in record.labels],
         "schedule": changes,
     }
+    if isinstance(record.names, EntryNames):
+        words["names"] = {"arrays": record.names.blocks}
     if isinstance(record, FitRecord):
         record.at_estimate.parts()
     words["ledger"] = record.ledger.words()
@@ -191,6 +194,8 @@ def _restored(arrays: dict[str, Any]) -> Results | ObjectiveResults:
         raise StorageError("it has no words") from None
     if version != FORMAT:
         raise StorageError(f"it has format {version}, this version reads format {FORMAT}")
+    if isinstance(words.get("names"), dict):
+        words["names"] = EntryNames(words["names"]["arrays"])
     labels = pd.Index(words["labels"], tupleize_cols=False)
     if not labels.is_unique or labels.hasnans or not len(labels):
         raise StorageError("its labels do not name each client once")

@@ -12,6 +12,7 @@ import pandas as pd
 
 from adfl_stats._arguments import float64_array, listing, one_of, whole_number
 from adfl_stats._types import Array, Mask
+from adfl_stats.losses.entry_names import EntryNames, kept_names
 
 __all__ = ["PRECISIONS", "Losses", "Metrics", "together"]
 
@@ -55,6 +56,9 @@ class Losses:
     batch : int, optional
         Rows of a minibatch, drawn without replacement, where `gradient` draws some: ``ADFL(measure="score")`` derives
         the sampling error of a client's gradient from minibatches.
+    unravel : callable, optional
+        Of theta (P,): the parameters in the form that the user knows, such as a pytree; kept as ``losses.unravel``, for
+        ``losses.unravel(res.record.params)``.
     batched : bool
         Whether `gradient` takes all clients at once.
     seed : int
@@ -92,6 +96,7 @@ class Losses:
         product: Callable[[int, Array, Array], Array] | None = None,
         metrics: Metrics | None = None,
         batch: int | None = None,
+        unravel: Callable[[Array], Any] | None = None,
         batched: bool = False,
         seed: int = 0,
         precision: str = "float64",
@@ -106,9 +111,10 @@ class Losses:
             raise ValueError(f"start has shape {self._start.shape}; (P,) for all {self.M} clients or (M, P) is wanted")
         self.P = self._start.shape[-1]
         self.labels = pd.RangeIndex(self.M) if labels is None else pd.Index(labels)
-        self.names = [f"p{k}" for k in range(self.P)] if names is None else list(names)
+        self.names = EntryNames([("p", (self.P,), "")]) if names is None else kept_names(names)
         several = metrics if isinstance(metrics, Mapping) else {"metrics": metrics}
-        functions = {"gradient": gradient, "loss": loss, "curvature": curvature, "product": product, **several}
+        functions = {"gradient": gradient, "loss": loss, "curvature": curvature, "product": product, "unravel": unravel}
+        functions |= several
         for name, wanted in functions.items():
             if wanted is not None and not callable(wanted):
                 raise TypeError(f"{name} is {wanted!r}; a function is wanted")
@@ -116,7 +122,7 @@ class Losses:
             raise ValueError(LOSS_IS_TAKEN)
         self.counted: Mask = np.ones(self.M, dtype=bool)
         self.seed = whole_number(seed, "seed", 0)
-        self.loss = loss
+        self.loss, self.unravel = loss, unravel
         self._followed = together(metrics)
         self.batch = None if batch is None else whole_number(batch, "batch", 1)
         if not isinstance(batched, bool):
@@ -132,7 +138,7 @@ class Losses:
         ndarray (M, P)
             One row a client.
         """
-        return np.broadcast_to(self._start, (self.M, self.P)).copy()
+        return np.broadcast_to(self._start, (self.M, self.P)).astype(self.dtype)
 
     def fresh(self) -> Losses:
         """Return a copy whose minibatches begin anew, so that every fit has the same.
@@ -262,16 +268,18 @@ class Losses:
 
     def _evaluated(self, theta: Array, threads: int, generator: Callable[[int], Any]) -> Array:
         """Return the gradients (M, R, P), with the minibatches of the clients' generators, or of all rows."""
+        found = np.empty(theta.shape, dtype=self.dtype)
         if self._batched:
-            several = range(theta.shape[1])
-            return np.stack(
-                [self._together(theta[:, r], [generator(m) for m in range(self.M)]) for r in several], axis=1
-            )
+            for r in range(theta.shape[1]):
+                found[:, r] = self._together(theta[:, r], [generator(m) for m in range(self.M)])
+            return found
 
-        def one(m: int) -> Array:
-            return np.stack([self._alone(m, at, generator(m)) for at in theta[m]])
+        def one(m: int) -> None:
+            for r, at in enumerate(theta[m]):
+                found[m, r] = self._alone(m, at, generator(m))
 
-        return np.stack(_by_client(one, self.M, threads))
+        _by_client(one, self.M, threads)
+        return found
 
     def _alone(self, m: int, theta: Array, rng: np.random.Generator | None) -> Array:
         return self._of_shape(self._gradient(m, theta, rng), "gradient", m)

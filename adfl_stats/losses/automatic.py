@@ -12,6 +12,7 @@ import numpy as np
 from adfl_stats._arguments import one_of, whole_number
 from adfl_stats._types import Array
 from adfl_stats.losses.any_loss import PRECISIONS, Losses, Metrics, together
+from adfl_stats.losses.entry_names import EntryNames, block_of
 
 __all__ = ["from_jax", "from_torch"]
 
@@ -53,7 +54,7 @@ def from_jax(
     Returns
     -------
     Losses
-        For `DecentralizedModel`.
+        For `DecentralizedModel`; ``losses.unravel(res.record.params)`` is the pytree of an estimate.
 
     Examples
     --------
@@ -68,6 +69,8 @@ def from_jax(
     >>> res = ad.DecentralizedModel(losses, ad.networks.complete(5)).fit(step=0.2, rounds=100)
     >>> res.params.round(1).to_dict()
     {'slope[0]': 1.0, 'slope[1]': -1.0}
+    >>> losses.unravel(res.params)["slope"].round(1).tolist()
+    [1.0, -1.0]
     """
     jax = _package("jax")
     ravel = import_module("jax.flatten_util").ravel_pytree
@@ -118,6 +121,7 @@ def from_jax(
         loss=exact(own_loss),
         product=exact(product) if hessian else None,
         batch=size,
+        unravel=exact(lambda theta: unravel(np.asarray(theta, dtype=precision))),
         metrics=exact(lambda theta: followed(unravel(theta.astype(precision)))),
         seed=seed,
         precision=precision,
@@ -132,6 +136,7 @@ def from_torch(
     batch: int | None = None,
     metrics: Metrics | None = None,
     hessian: bool = False,
+    precision: str | None = None,
     seed: int = 0,
 ) -> Losses:
     """Make an objective of a PyTorch module and a loss; tested with torch 2.13 on a CPU.
@@ -151,13 +156,16 @@ def from_torch(
         Of the module, with a client's parameters in it: numbers to follow during the rounds, or several by name.
     hessian : bool
         Whether to derive Hessian products as well, for standard errors: see `Losses`.
+    precision : {"float64", "float32"}, optional
+        Of the clients' estimates during the rounds; that of the module's parameters if not given.
     seed : int
         Of the minibatches.
 
     Returns
     -------
     Losses
-        For `DecentralizedModel`.
+        For `DecentralizedModel`; ``losses.unravel(res.record.params)`` are the tensors of an estimate by name, for
+        ``module.load_state_dict(..., strict=False)``.
 
     Examples
     --------
@@ -169,6 +177,8 @@ def from_torch(
     labels, held, sizes = _clients(data, list)
     size = None if batch is None else whole_number(batch, "batch", 1)
     parameters = [one for one in module.parameters() if one.requires_grad]
+    if not parameters:
+        raise ValueError("module has no parameters that require a gradient; there is nothing to fit")
     kind, one_client = parameters[0].dtype, Lock()
 
     def set_to(theta: Array) -> None:
@@ -209,17 +219,24 @@ def from_torch(
             return {name: float(value) for name, value in followed(module).items()}
 
     named = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
+
+    def tensors(theta: Any) -> dict[str, Any]:
+        values = torch.tensor(np.array(theta), dtype=kind).split([one.numel() for _, one in named])
+        return {name: part.reshape(one.shape) for (name, one), part in zip(named, values, strict=True)}
+
     return Losses(
         gradient,
         sizes,
         torch.nn.utils.parameters_to_vector(parameters).detach().numpy(),
         labels=labels,
-        names=[label for name, one in named for label in _entries(name, tuple(one.shape))],
+        names=EntryNames([block_of(name, tuple(one.shape)) for name, one in named]),
         loss=own_loss,
         product=product if hessian else None,
         batch=size,
+        unravel=tensors,
         metrics=watched,
         seed=seed,
+        precision=precision or ("float64" if kind == torch.float64 else "float32"),
     )
 
 
@@ -253,16 +270,9 @@ def _as(leaf: Any, precision: str) -> Any:
     return leaf.astype(precision) if np.issubdtype(leaf.dtype, np.floating) else leaf
 
 
-def _leaf_names(jax: Any, params: Any) -> list[str]:
+def _leaf_names(jax: Any, params: Any) -> EntryNames:
     paths, _ = jax.tree_util.tree_flatten_with_path(params)
     named = [
         (".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path), leaf) for path, leaf in paths
     ]
-    return [label for name, leaf in named for label in _entries(name or "p", np.shape(leaf))]
-
-
-def _entries(name: str, shape: tuple[int, ...]) -> list[str]:
-    """Return a name for each entry of an array."""
-    if not shape:
-        return [name]
-    return [f"{name}[{', '.join(map(str, at))}]" for at in np.ndindex(*shape)]
+    return EntryNames([block_of(name or "p", np.shape(leaf)) for name, leaf in named])

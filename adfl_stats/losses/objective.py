@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 
 from adfl_stats._arguments import listing, whole_number
 from adfl_stats._types import Array, Mask
+from adfl_stats.losses.entry_names import EntryNames, all_distinct
 
 __all__ = ["Objective", "checked_objective"]
 
@@ -24,7 +26,7 @@ class Objective(Protocol):
         Clients and parameters.
     labels : pandas.Index (M,)
         The clients.
-    names : list of str (P,)
+    names : sequence of str (P,)
         The parameters.
     totals : ndarray (M,)
         Each client's sum of row weights, usually its number of rows.
@@ -45,7 +47,7 @@ class Objective(Protocol):
     def labels(self) -> pd.Index: ...  # noqa: D102
 
     @property
-    def names(self) -> list[str]: ...  # noqa: D102
+    def names(self) -> Sequence[str]: ...  # noqa: D102
 
     @property
     def totals(self) -> Array: ...  # noqa: D102
@@ -74,14 +76,13 @@ def checked_objective(objective: Any) -> Objective:
     name = type(objective).__name__
     M, P = (whole_number(getattr(objective, part), f"{name}.{part}", 1) for part in ("M", "P"))
     for part, wanted in {"labels": (M,), "names": (P,), "totals": (M,), "counted": (M,)}.items():
-        if np.shape(getattr(objective, part)) != wanted:
-            raise ValueError(
-                f"{name}.{part} has shape {np.shape(getattr(objective, part))}; with M = {M} and P = {P} it must be "
-                f"{wanted}"
-            )
+        given = getattr(objective, part)
+        shape = (len(given),) if isinstance(given, EntryNames) else np.shape(given)
+        if shape != wanted:
+            raise ValueError(f"{name}.{part} has shape {shape}; with M = {M} and P = {P} it must be {wanted}")
     if not isinstance(objective.labels, pd.Index):
         raise TypeError(f"{name}.labels is a {type(objective.labels).__name__}; a pandas Index is wanted")
-    if len(set(objective.names)) < P:
+    if not all_distinct(objective.names):
         raise ValueError(f"{name}.names has {listing(objective.names)}; each parameter needs a name of its own")
     if not isinstance(objective.totals, np.ndarray) or not np.issubdtype(objective.totals.dtype, np.number):
         raise TypeError(f"{name}.totals is {objective.totals!r}; an array of {M} positive numbers is wanted")
@@ -107,7 +108,8 @@ def _gradients(objective: Any, theta: Array) -> Array:
 
 
 def _finite(given: Any, shape: tuple[int, ...], name: str) -> Array:
-    values = np.asarray(given, dtype=np.float64)
+    # Estimates in single precision stay in it: a copy may take more memory than all that a fit has.
+    values = given if isinstance(given, np.ndarray) and given.dtype.kind == "f" else np.asarray(given, dtype=np.float64)
     if values.shape != shape or not np.isfinite(values).all():
         raise ValueError(
             f"{name} has shape {values.shape} and {int((~np.isfinite(values)).sum())} numbers that are not finite; "

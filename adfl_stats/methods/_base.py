@@ -321,7 +321,8 @@ def initial_estimates(
     """
     if init is None:
         theta = problem.objective.start()
-        return theta, {"start": "local means" if theta.any() else "zero"}, []
+        usual = "local means" if problem.has_curvature else "the objective's own"
+        return theta, {"start": usual if theta.any() else "zero"}, []
     if isinstance(init, Method):
         plan = plan.loosened()
         check_needs(init, problem, plan)
@@ -356,4 +357,4 @@ def _by_name(init: Any, names: pd.Index, problem: Problem) -> Any:
         raise ValueError(
             f"init has the coefficients {listing(names)}; the model's are {listing(wanted)}. Give these, or an array"
         )
-    return init[wanted]
+    return init[list(wanted)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from statsmodels.iolib.table import SimpleTable
 
 from adfl_stats.report.descents import descent_notes
@@ -14,7 +15,7 @@ from adfl_stats.trust.weights import TRUST
 if TYPE_CHECKING:
     from adfl_stats.inference.objective_results import ObjectiveResults
 
-__all__ = ["objective_notes", "summarize_objective"]
+__all__ = ["listed_parameters", "objective_notes", "summarize_objective"]
 
 # Clients with the least weight that the summary names. Ours.
 MOST_CLIENTS = 5
@@ -41,23 +42,33 @@ def _header(res: ObjectiveResults) -> SimpleTable:
         ("Edges:", network["edges"]),
         ("SE(W):", network["SE(W)"]),
         ("Effective clients:", f"{res.effective_clients:.1f}"),
-        ("Largest spread:", f"{res.consensus.max():.3g}"),
+        ("Largest spread:", f"{res.largest_spread:.3g}"),
     ]
     table = pairs(left, "Decentralised Model Results", [17, 19])
     table.extend_right(pairs([(f"  {name}", value) for name, value in right], None, [20, 16]))
     return table
 
 
+def listed_parameters(res: ObjectiveResults, alpha: float) -> pd.DataFrame:
+    """Return estimates, limits, standard errors and p-values of the first parameters, by name."""
+    fit, shown = res.record, slice(0, MOST_PARAMETERS)
+    table = pd.DataFrame({"estimate": fit.params[shown]}, index=list(fit.names[shown]))
+    if res.without_errors:
+        # Without the names of all the others.
+        return table.assign(lower=np.nan, upper=np.nan, **{"std err": np.nan, "p": np.nan})
+    limits = res.conf_int(alpha).to_numpy()[shown]
+    errors = {"std err": res.bse.to_numpy()[shown], "p": res.pvalues.to_numpy()[shown]}
+    return table.assign(lower=limits[:, 0], upper=limits[:, 1], **errors)
+
+
 def _parameters(res: ObjectiveResults, alpha: float) -> Cells:
-    limits = res.conf_int(alpha).to_numpy()
-    shown = slice(0, MOST_PARAMETERS)
-    columns = (res.params[shown], res.bse[shown], res.pvalues[shown], limits[shown])
+    table = listed_parameters(res, alpha)
     rows = [
         [number(value), number(se), z_value(value, se), f"{p:.3f}", number(low), number(high)]
-        for value, se, p, (low, high) in zip(*columns, strict=True)
+        for value, low, high, se, p in table.to_numpy()
     ]
     headers = ["coef", "std err", "t", "P>|t|", f"[{alpha / 2:.3g}", f"{1 - alpha / 2:.3g}]"]
-    return Cells(rows, headers, list(res.record.names[shown]), None, [20, 10, 9, 8, 7, 9, 9])
+    return Cells(rows, headers, list(table.index), None, [20, 10, 9, 8, 7, 9, 9])
 
 
 def _clients(res: ObjectiveResults) -> Cells:
@@ -84,12 +95,12 @@ def objective_notes(res: ObjectiveResults) -> list[str]:
         )
         if (batch := res.record.details.get("batch")) is not None:
             errors += f" The noise of minibatches of {batch} rows, which the estimate has as well, is not in them."
-    many = len(res.params) > MOST_PARAMETERS
+    P = len(res.record.names)
     return [
         errors,
-        *([f"The first {MOST_PARAMETERS} of {len(res.params)} parameters are listed."] if many else []),
+        *([f"The first {MOST_PARAMETERS} of {P} parameters are listed."] if P > MOST_PARAMETERS else []),
         *descent_notes(res.record.details),
-        f"The mean gradient at the estimate has norm {np.linalg.norm(res.gradient):.3g}; the clients' estimates are up "
+        f"The mean gradient at the estimate has norm {res.gradient_norm:.3g}; the clients' estimates are up "
         f"to {res.clients()['distance'].max():.3g} away from it.",
         *(
             [f"Some clients sent false messages (attack {res.record.details['attack']}): a stress test."]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -12,7 +12,7 @@ from adfl_stats._types import Array, NumbersByName
 __all__ = ["true_parameter"]
 
 
-def true_parameter(theta0: NumbersByName, names: list[str]) -> Array:
+def true_parameter(theta0: NumbersByName, names: Sequence[str]) -> Array:
     """Return theta0 as an array in the order of the coefficients; a Series or a dict is matched by name."""
     if isinstance(theta0, Mapping):
         theta0 = pd.Series(theta0)

@@ -111,7 +111,7 @@ BAD_WORDS = {
     "labels twice": ({"labels": list("abcdea")}, "its labels do not name each client once"),
     "no labels": ({"labels": []}, "its labels do not name"),
     "few labels": ({"labels": list("abc")}, "has shape"),
-    "format": ({"format": 7}, "it has format 7, this version reads format 8"),
+    "format": ({"format": 7}, "it has format 7, this version reads format 9"),
     "no format": ({"format": ...}, "it has no words"),
     "no method": ({"method": ...}, "it lacks 'method'"),
     "family": ({"family": {"name": "cauchy"}}, "on reading it"),

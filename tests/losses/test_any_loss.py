@@ -125,6 +125,7 @@ def test_summary_of_many_parameters():
         ({"sizes": []}, "of at least one client"),
         ({"seed": -1}, "seed"),
         ({"batch": 0}, "batch is 0"),
+        ({"unravel": 2}, "unravel is 2; a function is wanted"),
         ({"product": "H"}, "product is 'H'; a function is wanted"),
         ({"metrics": 3}, "metrics is 3; a function is wanted"),
         ({"batched": "yes"}, "batched is 'yes'; True or False"),
@@ -220,6 +221,12 @@ def test_jax_losses_names_and_minibatches(in_jax):
     assert_allclose(in_jax.whole_gradients(np.tile(theta, (M, 1)))[2], differences, rtol=1e-7)
 
 
+def test_estimates_as_the_users_pytree(in_jax):
+    found = in_jax.unravel(np.array([0.1, -0.4, 0.2]))
+    assert_allclose(found["const"], 0.1, rtol=1e-15)
+    assert_allclose(found["slope"], [-0.4, 0.2], rtol=1e-15)
+
+
 def test_jax_rows_of_clients_must_agree():
     pytest.importorskip("jax")
     with pytest.raises(ValueError, match=r"client 'b' have \[4, 5\] rows"):
@@ -238,6 +245,14 @@ def test_torch_module_is_the_built_in_regression():
     wanted = ad.DecentralizedGLM(data, NET, "binomial").fit(ad.DFL(init=start), **HOW).client_params.to_numpy()
     assert_allclose(found.client_params.to_numpy()[:, [2, 0, 1]], wanted, atol=1e-10)
     assert_allclose(found.history("bias").iloc[-1], wanted[:, 0], atol=1e-10)
+    module.load_state_dict(losses.unravel(found.record.params))
+    assert_allclose(module.weight.detach().numpy()[0], found.params.to_numpy()[:2], rtol=1e-12)
+    assert found.record.theta.dtype == np.float64
+    single = torch.nn.Linear(p - 1, 1)
+    assert ad.losses.from_torch(single, loss, held).dtype == np.float32
+    assert ad.losses.from_torch(single, loss, held, precision="float64").dtype == np.float64
+    with pytest.raises(ValueError, match="nothing to fit"):
+        ad.losses.from_torch(torch.nn.ReLU(), loss, held)
     minibatch = ad.losses.from_torch(module, loss, held, batch=10)
     assert np.abs(minibatch.gradients(np.zeros((M, 1, p))) - losses.gradients(np.zeros((M, 1, p)))).max() > 1e-3
 

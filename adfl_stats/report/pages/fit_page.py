@@ -13,7 +13,7 @@ from adfl_stats.inference.estimates import Estimates
 from adfl_stats.inference.objective_results import ObjectiveResults
 from adfl_stats.inference.results import Results
 from adfl_stats.network.schedule import NetworkSchedule
-from adfl_stats.report.objective_summary import objective_notes
+from adfl_stats.report.objective_summary import listed_parameters, objective_notes
 from adfl_stats.report.pages.drawing import classes_of, network_figure
 from adfl_stats.report.pages.extras import extra_sections
 from adfl_stats.report.pages.fit_charts import (
@@ -83,7 +83,7 @@ def fit_page(res: Estimates, also: Sequence[object] = (), title: str | None = No
         heading, words = f"{response_name(res)}: {res.record.method}", _glm_words(res)
     elif isinstance(res, ObjectiveResults):
         parts = _objective_sections(res, alpha)
-        heading, words = res.record.method, f"{len(res.params)} parameters, {len(res.record.labels)} clients"
+        heading, words = res.record.method, f"{len(res.record.names)} parameters, {len(res.record.labels)} clients"
     else:
         raise TypeError(f"res is a {type(res).__name__}; wanted are the results of a fit")
     return page(
@@ -125,10 +125,8 @@ def _level(alpha: float) -> str:
 
 def _objective_sections(res: ObjectiveResults, alpha: float) -> list[Section]:
     table = res.clients()
-    limits = res.conf_int(alpha)
-    estimates = limits.set_axis(["lower", "upper"], axis=1).assign(estimate=res.params)
-    coefficients = estimates[["estimate", "lower", "upper"]].assign(**{"std err": res.bse, "p": res.pvalues})
-    known = not res.without_errors
+    coefficients, known = listed_parameters(res, alpha), not res.without_errors
+    estimates = coefficients[["estimate", "lower", "upper"]]
     chart = forest_chart(estimates, _level(alpha)) if known else Html("")
     return [
         Section("summary", "Summary", _cards(_common_cards(res))),
