@@ -22,7 +22,7 @@ import numpy as np
 from report import Row, options_of, publish, row
 
 import adfl_stats as ad
-from adfl_stats.engine import rounds
+from adfl_stats.engine import schedules
 
 M, N_ROWS, P = 40, 50, 8
 NETWORKS = {
@@ -82,12 +82,12 @@ def main() -> None:
     ]
     for name, values in OTHERS.items():
         for value in values:
-            before = getattr(rounds, name)
-            setattr(rounds, name, value)
+            before = getattr(schedules, name)
+            setattr(schedules, name, value)
             try:
                 other, missed, _ = runs(chosen)
             finally:
-                setattr(rounds, name, before)
+                setattr(schedules, name, before)
             ratio = float(np.exp(np.mean(np.log(other / taken))))
             rows.append(row(f"{name} = {value} ({missed} missed): rounds", ratio))
     publish("Constants of schedules", rows, options)

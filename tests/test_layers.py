@@ -185,11 +185,11 @@ from adfl_stats import ClientData, simulate
 from adfl_stats.methods import ADFL
 from adfl_stats.methods.dfl import DFL
 if True:
-    from adfl_stats.engine.rounds import Plan
+    from adfl_stats.engine.iteration import Plan
 def late():
     from adfl_stats.report.summary import summarize
 """
-    early = ["", "data", "", "simulate", "methods", "methods.dfl", "engine.rounds"]
+    early = ["", "data", "", "simulate", "methods", "methods.dfl", "engine.iteration"]
     assert sorted(imports(ast.parse(text))) == sorted([(name, False) for name in early] + [("report.summary", True)])
 
 

@@ -14,12 +14,13 @@ import numpy as np
 
 from adfl_stats._types import Array
 from adfl_stats._warn import warn
+from adfl_stats.engine.iteration import PLAIN, iterate
 from adfl_stats.engine.linearised import Iteration
+from adfl_stats.engine.loop import safe_step
 from adfl_stats.engine.numerical_error import numerical_error, standard_errors_at
 from adfl_stats.engine.plan import Plan, Run
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.round import Scheme
-from adfl_stats.engine.rounds import PLAIN, iterate, safe_step
 from adfl_stats.engine.rounds_needed import rounds_to_limit
 from adfl_stats.errors import ConvergenceWarning
 

@@ -24,7 +24,7 @@ MOST_ROUNDS = 10**9
 
 @dataclass(frozen=True)
 class Plan:
-    """How to run: see the notes of `engine.rounds`.
+    """How to run: see the notes of `engine.iteration`.
 
     Attributes
     ----------

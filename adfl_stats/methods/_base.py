@@ -11,10 +11,10 @@ import pandas as pd
 
 from adfl_stats._arguments import float64_array, listing
 from adfl_stats._types import Array, InitialEstimates
+from adfl_stats.engine.iteration import iterate
 from adfl_stats.engine.plan import Plan, Run
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.round import Scheme
-from adfl_stats.engine.rounds import iterate
 from adfl_stats.engine.rules import Rule
 from adfl_stats.network.schedule import one_network
 from adfl_stats.trust import ClientModel

@@ -13,9 +13,9 @@ from adfl_stats import _kernels
 from adfl_stats._types import Array
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.linearised import Curvature, Iteration
+from adfl_stats.engine.loop import safe_step
 from adfl_stats.engine.numerical_error import StandardErrors, consensus_error, floored, standard_errors_at
 from adfl_stats.engine.problem import ClientSteps, Problem
-from adfl_stats.engine.rounds import safe_step
 from adfl_stats.engine.rounds_needed import rounds_needed
 from adfl_stats.theory.outlook import BIAS_SHARE, ROUNDS_SHARE, largest_step
 

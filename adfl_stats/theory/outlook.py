@@ -10,6 +10,7 @@ import numpy as np
 
 from adfl_stats._types import Array
 from adfl_stats.engine.equations import weighted_solution
+from adfl_stats.engine.loop import safe_step
 from adfl_stats.engine.numerical_error import (
     StandardErrors,
     consensus_error,
@@ -18,7 +19,6 @@ from adfl_stats.engine.numerical_error import (
     standard_errors_at,
 )
 from adfl_stats.engine.problem import ClientSteps, Problem
-from adfl_stats.engine.rounds import safe_step
 from adfl_stats.engine.rounds_needed import rounds_needed
 from adfl_stats.theory.linearised import Linearised
 from adfl_stats.theory.rates import plain_solution

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 import adfl_stats as ad
-from adfl_stats.engine import rounds as rounds_module
+from adfl_stats.engine import loop as loop_module
 from adfl_stats.engine import transport
 
 M, P = 40, 3
@@ -106,20 +106,20 @@ def robust(ranks):
 def interrupted(ranks):
     """All ranks end in the middle of the rounds; the checkpoint stays."""
     steps = iter(range(100))
-    advance = rounds_module._Loop.advance
+    advance = loop_module.Loop.advance
 
     def ending(loop, count):
         if next(steps) == 5:
             raise KeyboardInterrupt
         return advance(loop, count)
 
-    rounds_module._Loop.advance = ending
+    loop_module.Loop.advance = ending
     try:
         model_of("binomial").fit(ad.DFL(), checkpoint=FOLDER, every=0, transport=ranks, **PLAN)
     except KeyboardInterrupt:
         return []
     finally:
-        rounds_module._Loop.advance = advance
+        loop_module.Loop.advance = advance
     raise AssertionError("not interrupted")
 
 

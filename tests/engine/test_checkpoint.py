@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import adfl_stats as ad
-from adfl_stats.engine import journal, limit, rounds
+from adfl_stats.engine import journal, limit, loop
 
 M, P = 12, 3
 CIRCLE = ad.networks.directed_circle(M, 4)
@@ -21,14 +21,14 @@ def data():
 
 def ended(monkeypatch, after):
     """Rounds that end with Ctrl-C after some chunks."""
-    chunks, advance = iter(range(1000)), rounds._Loop.advance
+    chunks, advance = iter(range(1000)), loop.Loop.advance
 
     def ending(loop, count):
         if next(chunks) == after:
             raise KeyboardInterrupt
         return advance(loop, count)
 
-    monkeypatch.setattr(rounds._Loop, "advance", ending)
+    monkeypatch.setattr(loop.Loop, "advance", ending)
 
 
 def same(one, other):
@@ -59,9 +59,9 @@ def test_an_ended_fit_goes_on(name, data, tmp_path, monkeypatch):
         ended(patch, after)
         with pytest.raises(KeyboardInterrupt):
             model.fit(method, checkpoint=tmp_path, every=0, **plan)
-    done, advance = [], rounds._Loop.advance
+    done, advance = [], loop.Loop.advance
     with monkeypatch.context() as patch:
-        patch.setattr(rounds._Loop, "advance", lambda loop, n: done.append(n) or advance(loop, n))
+        patch.setattr(loop.Loop, "advance", lambda self, n: done.append(n) or advance(self, n))
         same(model.fit(method, checkpoint=tmp_path, every=0, **plan), whole)
     assert list(tmp_path.iterdir()) == []
     assert sum(done) == whole.record.total_rounds - kept

@@ -13,7 +13,7 @@ import pytest
 
 import adfl_stats as ad
 from adfl_stats.cli.main import main
-from adfl_stats.engine import rounds as rounds_module
+from adfl_stats.engine import loop as loop_module
 from adfl_stats.engine import transport
 
 PROGRAM = Path(__file__).with_name("on_ranks.py")
@@ -84,8 +84,8 @@ def test_a_fit_that_ranks_began_goes_on_without_them(two_ranks, batches_of_ten, 
     assert done.returncode == 0, done.stderr
     assert (folder / "checkpoint.npz").exists()
     model, plan = program.model_of("binomial"), program.PLAN
-    rounds, original = [], rounds_module._Loop.advance
-    monkeypatch.setattr(rounds_module._Loop, "advance", lambda loop, n: rounds.append(n) or original(loop, n))
+    rounds, original = [], loop_module.Loop.advance
+    monkeypatch.setattr(loop_module.Loop, "advance", lambda loop, n: rounds.append(n) or original(loop, n))
     resumed = model.fit(ad.DFL(), checkpoint=folder, **plan)
     assert sum(rounds) == 3
     assert resumed.client_params.equals(model.fit(ad.DFL(), **plan).client_params)

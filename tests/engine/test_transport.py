@@ -9,10 +9,10 @@ import adfl_stats as ad
 from adfl_stats import _kernels
 from adfl_stats.engine.equations import Equations, solve, weighted_solution
 from adfl_stats.engine.limit import settle
+from adfl_stats.engine.loop import safe_step
 from adfl_stats.engine.numerical_error import numerical_error, standard_errors_at
 from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import safe_step
 from adfl_stats.engine.transport import LOCAL, mean_over
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM

@@ -6,9 +6,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from places import Batches, batches_of, in_places, some_clients
 
 import adfl_stats as ad
+from adfl_stats.engine.loop import safe_step
 from adfl_stats.engine.plan import Run
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rounds import safe_step
 from adfl_stats.engine.transport import LOCAL
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
