@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from adfl_stats._model_facts import facts_of_model
+from adfl_stats._model_facts import facts_of_fit
 from adfl_stats._model_warnings import warn_of_error, warn_of_overflow
 from adfl_stats._threads import default_threads, team_of
 from adfl_stats.data.client_data import ClientData
@@ -93,7 +93,8 @@ class Fitting:
 
     @property
     def _facts(self) -> dict[str, str]:
-        return {"the method": repr(self.method), "the options": repr(self.plan), **facts_of_model(self.model)}
+        facts = facts_of_fit(self.model, self.method, self.plan)
+        return facts | {"checkpoint": "none" if self.journal is None else "given"}
 
     def _team(self, ranks: MPI) -> int:
         """Return how many threads each rank has: the processors are shared among those of a machine."""

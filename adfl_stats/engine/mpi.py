@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+import platform
 import sys
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +23,8 @@ __all__ = ["MPI"]
 
 T = TypeVar("T")
 
+# Packages whose versions ranks must agree on, for the same bits.
+VERSIONS = ("adfl_stats", "numpy", "scipy")
 # Seconds within which all ranks report an error, where it is one of all of them: a bad argument, for example. Ours:
 # ranks reach the same line within milliseconds.
 PATIENCE = 2.0
@@ -33,8 +38,9 @@ class MPI:
     fit without MPI. A rank that has no batch of clients waits for the others' results. Where a rank fails alone, its
     message is shown and all ranks end.
 
-    Start with ``mpiexec -n 4 python fit.py``; the extra ``mpi`` brings mpi4py and MPICH. With `RankData` each rank
-    reads the rows of its own clients alone.
+    Start with ``mpiexec -n 4 python -m mpi4py fit.py``: mpi4py's run module ends all ranks where one meets an error
+    outside of a fit, for which the others would wait with plain ``python`` (or see `together`). The extra ``mpi``
+    brings mpi4py and MPICH. With `RankData` each rank reads the rows of its own clients alone.
 
     Parameters
     ----------
@@ -51,9 +57,8 @@ class MPI:
     """
 
     def __init__(self, comm: Any = None) -> None:
-        world = _mpi4py(comm)
-        # A communicator of our own: messages of the calling program are not mixed with ours.
-        self._comm, self._votes = world.Dup(), world.Dup()
+        # Communicators of our own: messages of the calling program are not mixed with ours.
+        self._comm, self._votes = _duplicates(_mpi4py(comm))
 
     @property
     def rank(self) -> int:
@@ -138,11 +143,38 @@ class MPI:
         """
         with self.together(), self._quiet(root):
             self._agree(facts)
-            done = None if place is None else work(place)
-            if any(self._comm.allgather(place is None)):
+            waiting = np.flatnonzero(self._comm.allgather(place is None))
+            if place is None:
+                self._wait_for(root)
+                done = None
+            else:
+                with self._telling(waiting if self.rank == root else waiting[:0]):
+                    done = work(place)
+            if len(waiting):
                 first = self._comm.bcast(done if self.rank == root else None, root)
                 done = first if place is None else done
             return done  # type: ignore[return-value]
+
+    @contextmanager
+    def _telling(self, waiting: Ints) -> Iterator[None]:
+        """Tell the ranks that wait for this one how its work ended: an error is one of theirs too."""
+        failure: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            for rank in waiting:
+                self._comm.send(_sendable(failure), int(rank))
+
+    def _wait_for(self, root: int) -> None:
+        """Wait until the rank `root` has done its work, and leave the processor to others; raise the error it met."""
+        while not self._comm.iprobe(root):
+            time.sleep(0.005)
+        failure = self._comm.recv(source=root)
+        if failure is not None:
+            raise failure
 
     def exchanged(self, value: T) -> list[T]:
         """Return what every rank brings, in their order; all ranks call this together.
@@ -162,7 +194,9 @@ class MPI:
     def _agree(self, facts: Mapping[str, Any]) -> None:
         """Raise ValueError, which names the ranks, where they were given different things."""
         mine = {
-            "numpy": np.__version__,
+            "the version of Python": platform.python_version(),
+            # From the package itself, which imports this module.
+            **{f"the version of {name}": str(sys.modules[name].__version__) for name in VERSIONS},
             "the kernel's instruction set": _kernels.instruction_set(),
             **facts,
         }
@@ -213,6 +247,32 @@ class MPI:
                 return False
             time.sleep(0.005)
         return True
+
+
+def _duplicates(comm: Any) -> tuple[Any, Any]:
+    """Return two duplicates of a communicator, the same ones at every call: an MPI library has some thousands."""
+    known: tuple[Any, Any] | None = comm.Get_attr(_key())
+    if known is None:
+        known = comm.Dup(), comm.Dup()
+        comm.Set_attr(_key(), known)
+    return known
+
+
+@cache
+def _key() -> int:
+    """Return the key by which a communicator keeps our duplicates; those that are made of it begin without."""
+    from mpi4py.MPI import Comm
+
+    return int(Comm.Create_keyval())
+
+
+def _sendable(error: BaseException | None) -> BaseException | None:
+    """Return an error as other ranks can read it: a class of the calling program may be known to one of them only."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _mpi4py(comm: Any) -> Any:

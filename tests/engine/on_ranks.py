@@ -132,19 +132,75 @@ def alone(ranks):
         transport.BATCH_CLIENTS = before
 
 
+class Own(ad.Method):
+    """No dataclass: its repr would have an address."""
+
+    name = "own"
+
+    def __init__(self, init):
+        self.init = init
+
+    def estimate(self, problem, plan):
+        return ad.DFL(init=self.init).estimate(problem, plan)
+
+
 def refused(ranks):
-    """All ranks meet the same error, and go on; the last one is that they have different networks."""
-    model = model_of("gaussian")
-    other = model_of("gaussian", CIRCLE if ranks.rank == 0 else SOCIAL)
-    cases = (model, ad.Bridge("trimmed", b=3), {}), (other, ad.DFL(), {})
-    for given, method, options in cases:
-        try:
-            given.fit(method, transport=ranks, **options)
-        except ValueError as error:
-            print(error)
-        else:
-            raise AssertionError("not refused")
+    """All ranks meet the same error, and go on."""
+    model, other = model_of("gaussian"), model_of("gaussian", CIRCLE if ranks.rank == 0 else SOCIAL)
+    X, y = model.data.X, model.data.y.copy()
+    y[7] += ranks.rank
+    rows = ad.ClientData.from_arrays(X, y, np.repeat(model.data.labels, model.data.sizes))
+    # Far inside of an array, where a repr has three points.
+    start = np.zeros((M, 60))
+    start[M // 2, 30] = ranks.rank
+    for given, method, options in (
+        (model, ad.Bridge("trimmed", b=3), {}),
+        (other, ad.DFL(), {}),
+        (ad.DecentralizedGLM(rows, CIRCLE), ad.DFL(), {}),
+        (model, Own(start), {}),
+        (model, ad.DFL(), {"rounds": 5 + ranks.rank}),
+        (model, ad.DFL(), {"checkpoint": FOLDER / "never" if ranks.rank else None}),
+    ):
+        meets(ValueError, lambda given=given, method=method, options=options: given.fit(
+            method, transport=ranks, **options
+        ))  # fmt: skip
+    ad.__version__ += str(ranks.rank)
+    meets(ValueError, lambda: model.fit(ad.DFL(), transport=ranks))
+    ad.__version__ = ad.__version__[:-1]
+    # What is said of a fit does not depend on who shows a bar.
+    model.fit(Own(np.zeros(P)), transport=ranks, progress=ranks.rank == 1, **PLAN)
     return []
+
+
+def idle(ranks):
+    """One batch of clients: the other ranks wait, and meet the error of the one that works."""
+    transport.BATCH_CLIENTS = M
+    try:
+        meets(ValueError, lambda: model_of("gaussian").fit(ad.Bridge("trimmed", b=3), transport=ranks))
+        meets(RuntimeError, lambda: model_of("gaussian").fit(Unreadable(), transport=ranks))
+    finally:
+        transport.BATCH_CLIENTS = 10
+    return []
+
+
+class Unreadable(ad.DFL):
+    """Fails with an error that cannot be sent."""
+
+    def estimate(self, problem, plan):
+        class SecretError(RuntimeError):
+            pass
+
+        raise SecretError("of one rank")
+
+
+def meets(kind, call):
+    """Print the error that a call ends with."""
+    try:
+        call()
+    except kind as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+    else:
+        raise AssertionError("not refused")
 
 
 def fail(ranks):

@@ -68,14 +68,36 @@ def test_three_ranks_give_the_bits_of_a_fit_without_them(batches_of_ten, tmp_pat
 def two_ranks(tmp_path_factory):
     """Fits, refusals and a fit that ends before its time, in one start of the ranks, and their folder."""
     folder = tmp_path_factory.mktemp("ranks")
-    return on_ranks(2, folder, "whole", "weighted", "refused", "alone", "interrupted"), folder
+    return on_ranks(2, folder, "whole", "weighted", "refused", "idle", "alone", "interrupted"), folder
 
 
 def test_two_ranks_give_the_bits_of_a_fit_without_them(two_ranks, batches_of_ten):
     done, folder = two_ranks
     same_bits(done, folder, 2, "whole", "weighted", "alone")
-    assert done.stdout.count("needs at least 7 neighbours for every client") == 2
-    assert done.stdout.count("the ranks disagree about the network: rank 0 has ") == 2
+
+
+@pytest.mark.parametrize(
+    "what", ["the network", "the rows", "the method", "the options", "checkpoint", "the version of adfl_stats"]
+)
+def test_ranks_that_disagree_are_named_on_all(two_ranks, what):
+    done, _ = two_ranks
+    assert done.stdout.count(f"ValueError: the ranks disagree about {what}: rank 0 has ") == 2, done.stderr
+
+
+def test_errors_of_all_clients_are_raised_on_all_ranks_also_on_those_without_clients(two_ranks):
+    done, _ = two_ranks
+    # Once on each rank where both have clients, and where one waits.
+    assert done.stdout.count("ValueError: BRIDGE-T needs at least 7 neighbours for every client") == 4, done.stderr
+    assert done.stdout.count("SecretError: of one rank") == 2
+    assert "RuntimeError: SecretError: of one rank" in done.stdout
+
+
+def test_many_transports_use_few_communicators():
+    """A library of MPI has some thousands of them."""
+    pytest.importorskip("mpi4py", reason="MPI needs mpi4py: pip install 'adfl-stats[mpi]'")
+    one, other = ad.MPI(), ad.MPI()
+    assert one._comm == other._comm
+    assert one._comm != one._votes
 
 
 def test_a_fit_that_ranks_began_goes_on_without_them(two_ranks, batches_of_ten, monkeypatch):
