@@ -185,7 +185,8 @@ def _checked(fit: FitRecord, data: ClientData | None) -> ClientData:
     """Return the data if they are those of the fit, as far as it can tell."""
     if data is None:
         raise ValueError(
-            "these results hold no data, and the oracle needs them; pass data=model.data, or fit with keep_data=True"
+            "these results hold no data, and the oracle needs them; pass data=model.data, or fit with keep_data=True. "
+            "With data by rank (RankData) fit ad.Oracle([...]), the oracle itself"
         )
     if not isinstance(data, ClientData):
         raise TypeError(f"data is a {type(data).__name__}; pass the model's data, data=model.data")

@@ -183,6 +183,7 @@ def model_of(res: Results, what: str) -> tuple[Any, Recipe]:
     if isinstance(model, ModelNames) or recipe is None:
         raise ValueError(
             f"res.{what}() fits the model again, and these results do not hold it any more (they were saved, pickled, "
-            "loaded, told to remove_data, or all of their inference was computed). Fit again with keep_data=True"
+            "loaded, told to remove_data, or all of their inference was computed). Fit again with keep_data=True, "
+            "with data by rank (RankData) on a ClientData"
         )
     return model, recipe

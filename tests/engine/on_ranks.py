@@ -123,6 +123,19 @@ def interrupted(ranks):
     raise AssertionError("not interrupted")
 
 
+def resumed(ranks):
+    """The fit that was interrupted, on as many ranks as there are now."""
+    folder = None if ranks is None else FOLDER
+    return fitted("resumed", model_of("binomial"), ranks, ad.DFL(), checkpoint=folder, **PLAN)
+
+
+def reanalysed(ranks):
+    """Fits made again of results that keep the data; they are made on each rank alone."""
+    res = model_of("gaussian").fit(transport=ranks, keep_data=True)
+    made = res.bootstrap(20, seed=1), res.majority(), res.sensitivity(clients=False)
+    return told("reanalysed", {type(one).__name__: np.array(str(one)) for one in made})
+
+
 def alone(ranks):
     """One batch of clients: the other ranks wait for its results."""
     before, transport.BATCH_CLIENTS = transport.BATCH_CLIENTS, M

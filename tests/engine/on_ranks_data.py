@@ -141,7 +141,18 @@ def refused(ranks):
     model = ad.DecentralizedGLM(data, CIRCLE)
     mine = whole_data()
     other = ad.ClientData.from_arrays(np.ones((4, 1)), np.arange(4.0), [ranks.rank] * 4, names=[f"x{ranks.rank}"])
+    plain = {"step": 0.1, "rounds": 5}
+    res = model.fit(ad.DFL(), **plain)
+    small = ad.RankData.from_parquet(FOLDER / "one.parquet", "y ~ x1", "client", ranks)
+    restricted = ad.DecentralizedGLM(small, CIRCLE).fit(ad.DFL(), **plain)
     calls = [
+        lambda: res.bootstrap(20),
+        lambda: res.sensitivity(),
+        lambda: res.majority(),
+        lambda: res.oracle(["c00"]),
+        lambda: res.oracle(["c00"], data=model.data),
+        lambda: res.compare_lr_test(restricted),
+        lambda: restricted.score_test(model),
         lambda: model.fit(keep_data=True),
         lambda: model.fit(transport=ad.Gossip()),
         lambda: model.rates(None),

@@ -68,12 +68,12 @@ def test_three_ranks_give_the_bits_of_a_fit_without_them(batches_of_ten, tmp_pat
 def two_ranks(tmp_path_factory):
     """Fits, refusals and a fit that ends before its time, in one start of the ranks, and their folder."""
     folder = tmp_path_factory.mktemp("ranks")
-    return on_ranks(2, folder, "whole", "weighted", "refused", "idle", "alone", "interrupted"), folder
+    return on_ranks(2, folder, "whole", "weighted", "reanalysed", "refused", "idle", "alone", "interrupted"), folder
 
 
 def test_two_ranks_give_the_bits_of_a_fit_without_them(two_ranks, batches_of_ten):
     done, folder = two_ranks
-    same_bits(done, folder, 2, "whole", "weighted", "alone")
+    same_bits(done, folder, 2, "whole", "weighted", "reanalysed", "alone")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_many_transports_use_few_communicators():
     assert one._comm != one._votes
 
 
-def test_a_fit_that_ranks_began_goes_on_without_them(two_ranks, batches_of_ten, monkeypatch):
+def test_a_fit_that_ranks_began_goes_on_without_them_and_on_others(two_ranks, batches_of_ten, monkeypatch, tmp_path):
     """Its digest of data and options is the same, and so are the bits."""
     done, folder = two_ranks
     assert done.returncode == 0, done.stderr
@@ -108,9 +108,16 @@ def test_a_fit_that_ranks_began_goes_on_without_them(two_ranks, batches_of_ten, 
     model, plan = program.model_of("binomial"), program.PLAN
     rounds, original = [], loop_module.Loop.advance
     monkeypatch.setattr(loop_module.Loop, "advance", lambda loop, n: rounds.append(n) or original(loop, n))
+    copied = shutil.copytree(folder, tmp_path / "copied")
     resumed = model.fit(ad.DFL(), checkpoint=folder, **plan)
     assert sum(rounds) == 3
-    assert resumed.client_params.equals(model.fit(ad.DFL(), **plan).client_params)
+    whole = model.fit(ad.DFL(), **plan)
+    assert resumed.client_params.equals(whole.client_params)
+    assert str(resumed.communication()) == str(whole.communication())
+    # And on more ranks than it was begun on.
+    done = on_ranks(3, copied, "resumed")
+    same_bits(done, copied, 3, "resumed")
+    assert not (copied / "checkpoint.npz").exists()
 
 
 def test_a_rank_that_fails_alone_ends_all_with_its_message(tmp_path):

@@ -28,6 +28,13 @@ def test_two_ranks_with_rows_of_their_own_give_the_bits_of_all_rows(two_ranks, b
 @pytest.mark.parametrize(
     "words",
     [
+        "res.bootstrap() fits the model again, and these results do not hold it any more",
+        "res.sensitivity() fits the model again",
+        "res.majority() fits the model again",
+        "With data by rank (RankData) fit ad.Oracle([...])",
+        "data are not those of the fit",
+        "whether one model is inside the other is seen from the rows, and restricted no longer holds them",
+        "whether one model is inside the other is seen from the rows, and this fit no longer holds them",
         "keep_data=True keeps the rows of all clients",
         "transport is a Gossip, and the model's data are by rank",
         "this needs the rows of all clients in one place",
