@@ -168,7 +168,8 @@ def modelled(round_time: float, latency: float, bandwidth: float) -> list[str]:
 
 def launched(ranks: int, *given: str) -> dict[str, Any]:
     mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or "mpiexec"
-    command = [mpiexec, "-n", str(ranks), sys.executable, __file__, "--rank", *given]
+    # A processor for each rank: the operating system may leave two of them on one.
+    command = [mpiexec, "-bind-to", "core", "-n", str(ranks), sys.executable, __file__, "--rank", *given]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     result: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
     return result
