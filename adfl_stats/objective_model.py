@@ -178,7 +178,8 @@ class DecentralizedModel:
                 "contrasts need Hessian products, which the objective does not have; give Losses(product=...), or "
                 "hessian=True to from_jax or from_torch"
             )
-        return contrast_table(res, products, contrasts, in_interval(alpha, "alpha", 0.0, 1.0, open_low=True))
+        alpha = in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
+        return contrast_table(res, products, contrasts, alpha)
 
     def _problem(self, threads: int) -> Problem:
         # Minibatches of a fit begin with the first, whatever was fitted before.

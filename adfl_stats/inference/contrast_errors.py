@@ -29,8 +29,9 @@ def contrast_table(
         raise ValueError(f"contrasts has {rows.shape[1]} columns; one for each of the {P} parameters is wanted")
     if not fit.smooth:
         raise ValueError(f"{fit.method} solves no common estimating equation, so that its contrasts have no errors")
-    counted = int(np.count_nonzero(fit.total_weights))
-    if counted < 2:
+    # Those that the standard errors of all parameters count, where there are such.
+    counted = res.df + 1.0
+    if counted < 2.0:
         raise ValueError("fewer than two clients carry weight; standard errors compare clients")
     share = fit.total_weights / len(fit.theta)
 

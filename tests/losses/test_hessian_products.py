@@ -1,7 +1,10 @@
 """Standard errors of any loss from Hessian products, and functions for all clients at once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import statsmodels.api as sm
 from numpy.testing import assert_allclose, assert_array_equal
 
 import adfl_stats as ad
@@ -52,6 +55,34 @@ def test_contrasts_by_conjugate_gradients_are_those_of_the_covariance():
     assert_allclose(table["estimate"], rows @ res.params.to_numpy(), rtol=1e-12)
     assert_allclose(table["se"], np.sqrt(np.diag(rows @ res.cov_params().to_numpy() @ rows.T)), rtol=1e-7)
     assert_allclose(table[["lower", "upper"]].iloc[0], res.conf_int(0.1).iloc[0], rtol=1e-7)
+
+
+def test_standard_errors_are_those_of_statsmodels_by_client():
+    """A Poisson regression on clients of unequal sizes, written as a loss, with a client set aside and many columns."""
+    rng, sizes, q = np.random.default_rng(4), np.array([30, 45, 60, 90, 40, 55, 70, 35]), 6
+    client = np.repeat(np.arange(M), sizes)
+    x = np.column_stack([np.ones(len(client)), 0.5 * rng.normal(size=(len(client), q - 1))])
+    y = rng.poisson(np.exp(x @ np.linspace(0.4, -0.3, q) + 0.3 * rng.normal(size=M)[client]))
+    own = [(x[client == m], y[client == m]) for m in range(M)]
+    losses = ad.Losses(
+        lambda m, theta, rng: own[m][0].T @ (np.exp(own[m][0] @ theta) - own[m][1]) / sizes[m],
+        sizes,
+        np.zeros(q),
+        product=lambda m, theta, v: own[m][0].T @ (np.exp(own[m][0] @ theta) * (own[m][0] @ v)) / sizes[m],
+    )
+    fitted, kept = ad.DecentralizedModel(losses, NET), client != 2
+    rows = np.vstack([np.eye(q), rng.normal(size=q)])
+    for method, these in ((ad.DFL(), slice(None)), (ad.Oracle([2]), kept)):
+        near = fitted.fit(method, step=0.1, rounds=500, lines=1)
+        res = fitted.fit(replace(method, init=near.params), step=0.002, rounds=400, lines=1)
+        table = fitted.contrasts(res, rows)
+        clusters = {"groups": client[these], "use_correction": False}
+        peer = sm.GLM(y[these], x[these], sm.families.Poisson()).fit(cov_type="cluster", cov_kwds=clusters)
+        m = len(np.unique(client[these]))
+        wanted = np.sqrt(m / (m - 1.0) * np.diag(rows @ peer.cov_params() @ rows.T))
+        assert_allclose(table["estimate"], rows @ peer.params, atol=2e-4)
+        assert_allclose(table["se"], wanted, rtol=2e-3)
+        assert_allclose(res.bse, wanted[:q], rtol=2e-3)
 
 
 def test_many_parameters_have_contrasts_only():

@@ -57,3 +57,19 @@ def test_bad_input():
         ad.class_agreement([np.ones((5, 2))], [np.arange(5)])
     with pytest.raises(ValueError, match="level"):
         ad.class_agreement([np.ones((20, 2))], [np.ones(20)], level=0.0)
+
+
+def test_small_p_values_are_those_in_closed_form():
+    """Covariances with eigenvalues in pairs: the squared distance is a sum of exponential variables."""
+    values, n = np.repeat([1.0, 0.3, 0.1], 2), 12
+    axes = np.diag(np.sqrt(0.5 * values * (n - 1.0)))
+    rows = np.concatenate([axes, -axes])
+    np.testing.assert_allclose(np.cov(rows.T), np.diag(values), atol=1e-12)
+    means = 2.0 * values[::2] * 2.0 / n
+    shares = [np.prod([mean / (mean - other) for other in means if other != mean]) for mean in means]
+    for distance, wanted in ((1.8, 1e-2), (5.8, 1e-7)):
+        shifted = rows + np.sqrt(distance) * np.eye(6)[1]
+        exact = np.dot(shares, np.exp(-distance / means))
+        assert 0.2 < exact / wanted < 5.0
+        found = ad.class_agreement([rows, shifted], [np.zeros(n), np.zeros(n)]).compared["p"].item()
+        np.testing.assert_allclose(np.log(found), np.log(exact), rtol=0.07)
