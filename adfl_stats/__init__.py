@@ -64,9 +64,9 @@ from adfl_stats.network.network import Network
 from adfl_stats.objective_model import DecentralizedModel
 from adfl_stats.report import plots
 from adfl_stats.report.efficiency import efficiency_report
-from adfl_stats.report.starts import compare_starts
+from adfl_stats.report.start_sensitivity import compare_starts
 from adfl_stats.simulate import study
-from adfl_stats.simulate.studies import Study
+from adfl_stats.simulate.resumable_study import Study
 from adfl_stats.theory import check_network
 from adfl_stats.theory.design import Design, design
 from adfl_stats.trust.class_agreement import ClassAgreement, class_agreement

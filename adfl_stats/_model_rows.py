@@ -22,10 +22,10 @@ from adfl_stats.losses import design_checks
 from adfl_stats.losses.collinearity import check_design
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
+from adfl_stats.losses.initial_values import with_constants
 from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.response import with_family
 from adfl_stats.losses.robust_scale import robust_regression
-from adfl_stats.losses.starts import with_constants
 from adfl_stats.methods import Method
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule

@@ -30,7 +30,7 @@ import pandas as pd
 from scipy import stats
 
 import adfl_stats as ad
-from adfl_stats.inference.reference import dependent_df
+from adfl_stats.inference.t_reference import dependent_df
 
 KINDS = ("sandwich", "HC1", "HC2", "HC3", "CR1", "CR2", "CR3")
 SHARE = 0.2

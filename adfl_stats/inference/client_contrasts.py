@@ -11,7 +11,7 @@ from adfl_stats._algebra import summed_products
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.transport import Members
 from adfl_stats.inference.clustered import LEAST_SHARE, Clustered
-from adfl_stats.inference.reference import dependent_df
+from adfl_stats.inference.t_reference import dependent_df
 
 __all__ = ["FEW_CLIENTS", "contrast_df", "identified", "joint_df", "satterthwaite_df"]
 

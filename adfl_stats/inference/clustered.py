@@ -26,7 +26,7 @@ Every covariance is a sum over clients of b_m b_m', where b_m is the client's co
 
 For a contrast c the variance estimate sum_m (c'b_m)^2 is about chi-square with Satterthwaite's degrees of freedom
 (tr G)^2 / ||G||_F^2, where G (M, M) is the covariance of the c'b_m under the working model (Bell & McCaffrey 2002).
-Where clients are few `reference` has others, which allow for the dependence of estimate and standard error.
+Where clients are few `t_reference` has others, which allow for the dependence of estimate and standard error.
 With p_m = A_m' H^-1 c, l_m = K_m p_m and r_m = H^-1 Omega_m p_m - S l_m / 2,
 
     G_mk = 1{m = k} p_m' Omega_m p_m - l_m' r_k - r_m' l_k,

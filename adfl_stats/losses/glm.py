@@ -16,6 +16,7 @@ from adfl_stats.data.batches import MATRIX_ENTRIES, Batch, batches, of_clients
 from adfl_stats.data.client_data import ClientData, assembled
 from adfl_stats.losses.client_sums import column_squares, curvature_sums, predictors_at
 from adfl_stats.losses.families import Family
+from adfl_stats.losses.initial_values import constant_columns, constant_predictor, log_means
 from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.point_sums import (
     Gather,
@@ -27,7 +28,6 @@ from adfl_stats.losses.point_sums import (
     ours_only,
 )
 from adfl_stats.losses.robust_scale import robust_regression
-from adfl_stats.losses.starts import constant_columns, constant_predictor, log_means
 
 __all__ = ["GLM"]
 

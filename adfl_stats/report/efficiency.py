@@ -11,7 +11,7 @@ from statsmodels.iolib.summary import Summary
 from adfl_stats.report.text import Cells, notes_as_text, pairs
 
 if TYPE_CHECKING:
-    from adfl_stats.simulate.studies import Study
+    from adfl_stats.simulate.resumable_study import Study
 
 __all__ = ["efficiency_report"]
 

@@ -14,7 +14,7 @@ from adfl_stats._arguments import one_of
 from adfl_stats.methods import ADFL, DFL, SLBRN, Bridge, ClippedGossip, Oracle
 from adfl_stats.report.plots.study_plots import study_curves
 from adfl_stats.simulate.contenders import PAPER_PATH, network_by_name
-from adfl_stats.simulate.studies import Study
+from adfl_stats.simulate.resumable_study import Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

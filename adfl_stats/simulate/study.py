@@ -29,9 +29,9 @@ from adfl_stats.simulate.contenders import (
 )
 from adfl_stats.simulate.designs import CORRUPTIONS, Simulation, glm_design
 from adfl_stats.simulate.monte_carlo import table_of
+from adfl_stats.simulate.resumable_study import Study
 from adfl_stats.simulate.runner import Done, run_settings
 from adfl_stats.simulate.settings import Setting
-from adfl_stats.simulate.studies import Study
 
 __all__ = ["DESIGNS", "METHODS", "Cell", "Design", "draw", "efficiency", "grid", "preset", "run"]
 

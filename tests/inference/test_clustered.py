@@ -13,7 +13,7 @@ import adfl_stats as ad
 from adfl_stats.inference import clustered
 from adfl_stats.inference.client_contrasts import contrast_df, joint_df, satterthwaite_df
 from adfl_stats.inference.clustered import gather_clustered
-from adfl_stats.inference.reference import dependent_df
+from adfl_stats.inference.t_reference import dependent_df
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.point_sums import sums_at
 

@@ -15,7 +15,7 @@ from adfl_stats.report.plots._axes import axes_for, without_frame
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from adfl_stats.simulate.studies import Study
+    from adfl_stats.simulate.resumable_study import Study
 
 __all__ = ["CURVES", "efficiency_map", "study_curves"]
 

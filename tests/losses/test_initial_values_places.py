@@ -11,7 +11,7 @@ import adfl_stats as ad
 from adfl_stats.data.whole import Whole
 from adfl_stats.losses.families import family as resolved
 from adfl_stats.losses.glm import GLM
-from adfl_stats.losses.starts import with_constants
+from adfl_stats.losses.initial_values import with_constants
 
 M = 9
 BOUNDS = (0, 2, 6, M)
