@@ -73,3 +73,34 @@ def test_small_p_values_are_those_in_closed_form():
         assert 0.2 < exact / wanted < 5.0
         found = ad.class_agreement([rows, shifted], [np.zeros(n), np.zeros(n)]).compared["p"].item()
         np.testing.assert_allclose(np.log(found), np.log(exact), rtol=0.07)
+
+
+def test_a_chain_of_agreements_decides_where_conflicts_alone_do_not():
+    """Every client holds two classes: conflicts of two lone pairs are symmetric, who agrees with whom is not."""
+    rng = np.random.default_rng(5)
+    held = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (1, 3)]
+    centres = 3.0 * rng.normal(size=(5, Q))
+    features, classes = [], []
+    for m, two in enumerate(held):
+        y = np.repeat(two, 40)
+        features.append(centres[y] + rng.normal(size=(80, Q)) + 2.0 * (m >= 4))
+        classes.append(y)
+    assert ad.class_agreement(features, classes).weights.tolist() == [1.0] * 4 + [0.0] * 3
+
+
+def test_the_kept_are_the_best_of_all_subsets():
+    from adfl_stats.trust.class_agreement import PARTED, _kept
+
+    rng = np.random.default_rng(2)
+    for _ in range(30):
+        upper = np.triu(rng.choice(3, size=(7, 7), p=[0.5, 0.25, 0.25]), 1)
+        relation = upper + upper.T
+        conflicts, agreements = (relation == 1).astype(int), (relation == 2).astype(int)
+
+        def worth(kept, conflicts=conflicts, agreements=agreements):
+            if conflicts[np.ix_(kept, kept)].any():
+                return -np.inf
+            return kept.sum() - PARTED * agreements[np.ix_(kept, ~kept)].sum()
+
+        subsets = (np.array([k >> m & 1 for m in range(7)], dtype=bool) for k in range(2**7))
+        np.testing.assert_allclose(worth(_kept(conflicts, agreements)), max(map(worth, subsets)))
