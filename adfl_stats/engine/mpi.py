@@ -58,7 +58,7 @@ class MPI:
 
     def __init__(self, comm: Any = None) -> None:
         # Communicators of our own: messages of the calling program are not mixed with ours.
-        self._comm, self._votes = _duplicates(_mpi4py(comm))
+        self._comm, self._votes, self._teams = _duplicates(_mpi4py(comm))
 
     @property
     def rank(self) -> int:
@@ -101,11 +101,8 @@ class MPI:
         first = shares(len(bounds) - 1, self.size)
         with self.together():
             team = self.team(first)
-            try:
-                place = Ranks(team, bounds) if first[self.rank] < first[self.rank + 1] else None
-                return self.work_at(place, 0, facts, work)
-            finally:
-                team.Free()
+            place = Ranks(team, bounds) if first[self.rank] < first[self.rank + 1] else None
+            return self.work_at(place, 0, facts, work)
 
     def team(self, first: Ints) -> Any:
         """Return a communicator of the ranks that have clients; another one for those that have none.
@@ -118,9 +115,12 @@ class MPI:
         Returns
         -------
         mpi4py.MPI.Comm
-            To be freed by the caller.
+            The same one at every call with the same ranks; all ranks call this together.
         """
-        return self._comm.Split(int(first[self.rank] == first[self.rank + 1]), self.rank)
+        working = tuple((first[:-1] < first[1:]).tolist())
+        if working not in self._teams:
+            self._teams[working] = self._comm.Split(int(not working[self.rank]), self.rank)
+        return self._teams[working]
 
     def work_at(self, place: Ranks | None, root: int, facts: Mapping[str, Any], work: Callable[[Ranks], T]) -> T:
         """Return what `work` returns on each rank that has a place; ranks without return that of the rank `root`.
@@ -249,11 +249,14 @@ class MPI:
         return True
 
 
-def _duplicates(comm: Any) -> tuple[Any, Any]:
-    """Return two duplicates of a communicator, the same ones at every call: an MPI library has some thousands."""
-    known: tuple[Any, Any] | None = comm.Get_attr(_key())
+def _duplicates(comm: Any) -> tuple[Any, Any, dict[tuple[bool, ...], Any]]:
+    """Return two duplicates of a communicator, and its teams by who has clients.
+
+    They are the same ones at every call: an MPI library has some thousands, and freeing one takes all ranks at once.
+    """
+    known: tuple[Any, Any, dict[tuple[bool, ...], Any]] | None = comm.Get_attr(_key())
     if known is None:
-        known = comm.Dup(), comm.Dup()
+        known = comm.Dup(), comm.Dup(), {}
         comm.Set_attr(_key(), known)
     return known
 

@@ -18,6 +18,10 @@ from adfl_stats.engine.transport import added, halo_of, slices
 
 __all__ = ["Ranks", "shares"]
 
+# Numbers of the sums of all batches, up to which every rank gathers them. Ours: a message from rank to rank takes
+# microseconds, as does a megabyte.
+GATHERED_ENTRIES = 1 << 17
+
 
 def shares(batches: int, size: int) -> Ints:
     """Return the batches at which the shares of so many ranks begin, and their number; the last ranks may have none."""
@@ -76,8 +80,24 @@ class Ranks:
 
     def total(self, part: Callable[[slice], Array]) -> Array:
         """Return the sum over all clients."""
-        ours = np.stack([np.asarray(part(at)) for at in self._batches])
-        return added(list(self._joined(ours, self._share)))
+        ours = [np.asarray(part(at)) for at in self._batches]
+        if ours[0].size * int(self._share.sum()) > GATHERED_ENTRIES:
+            return self._handed_on(ours)
+        return added(self._joined(np.stack(ours), self._share))
+
+    def _handed_on(self, ours: list[Array]) -> Array:
+        """Return the sum over all clients: each rank in turn adds its batches, and has those of no other."""
+        before, last = self._rank - 1, self.size - 1
+        summed = np.empty(ours[0].shape, dtype=ours[0].dtype)
+        if before >= 0:
+            self.comm.Recv(summed, before)
+            ours = [summed, *ours]
+        # A copy: the sum of all is written over it, and ours may be the caller's.
+        summed = np.array(added(ours), order="C")
+        if self._rank < last:
+            self.comm.Send(summed, self._rank + 1)
+        self.comm.Bcast(summed, last)
+        return summed
 
     def largest(self, values: Array) -> Array:
         """Return the maximum over the rows of all places; NaN where there is one."""
@@ -144,7 +164,8 @@ class _Buffers:
     def exchange(self, own: Array) -> Array:
         """Send rows of ours, and return those that arrive."""
         for rows, buffer in self._sent:
-            np.take(own, rows, axis=0, out=buffer)
+            # With another mode NumPy fills a copy of the buffer first.
+            own.take(rows, 0, buffer, "clip")
         if self._requests:
             kind = type(self._requests[0])
             kind.Startall(self._requests)

@@ -19,7 +19,7 @@ from adfl_stats.engine.ledger import Counted, uncounted
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.reference import shortened
 from adfl_stats.engine.rules import MEAN, Rule
-from adfl_stats.engine.transport import Transport
+from adfl_stats.engine.transport import Transport, entries_of
 from adfl_stats.network.network import Network
 
 __all__ = ["Descent", "Exchange", "Rounds", "Scheme", "Slope", "Update", "kernel_rounds", "rounds_of"]
@@ -344,9 +344,8 @@ def _python_rounds(
 
 def _rows(W: sparse.csr_array, own: Ints) -> sparse.csr_array:
     """Return some rows of W, each with its entries in the order that they have."""
-    degrees = np.diff(W.indptr)[own]
-    indptr = np.concatenate([[0], np.cumsum(degrees)])
-    at = np.repeat(W.indptr[own] - indptr[:-1], degrees) + np.arange(indptr[-1])
+    indptr = np.concatenate([[0], np.cumsum(np.diff(W.indptr)[own])])
+    at = entries_of(own, W.indptr)
     return sparse.csr_array((W.data[at], W.indices[at], indptr), shape=(len(own), W.shape[1]))
 
 

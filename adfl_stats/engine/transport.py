@@ -9,7 +9,7 @@ so that it does not matter where a batch is computed; that the batches are the s
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -23,8 +23,8 @@ from adfl_stats._properties import once
 from adfl_stats._types import Array, Ints
 
 __all__ = [
-    "EVERYBODY", "LOCAL", "Local", "Members", "Transport", "added", "batch_bounds", "count_of", "halo_of", "mean_over",
-    "once", "slices",
+    "EVERYBODY", "LOCAL", "Local", "Members", "Transport", "added", "batch_bounds", "count_of", "entries_of", "halo_of",
+    "mean_over", "once", "slices",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class Local:
     def total(self, part: Callable[[slice], Array]) -> Array:
         """Return the sum, batch by batch."""
         # In memory as messages are that arrive from elsewhere.
-        return row_major(np.asarray(added([part(at) for at in self._batches])))
+        return row_major(np.asarray(added(part(at) for at in self._batches)))
 
     def largest(self, values: Array) -> Array:
         """Return the maximum itself."""
@@ -143,7 +143,7 @@ def slices(bounds: Ints) -> list[slice]:
     return [slice(int(low), int(high)) for low, high in pairwise(bounds)]
 
 
-def added(parts: Sequence[Array]) -> Array:
+def added(parts: Iterable[Array]) -> Array:
     """Return the sum of some arrays, in their order."""
     return reduce(operator.add, parts)
 
@@ -276,5 +276,14 @@ def count_of(transport: Transport, values: Array) -> float:
 
 def halo_of(own: Ints, indptr: Ints, indices: Ints) -> Ints:
     """Return the clients outside `own` whom those in it hear, in increasing order, of a network's rows (CSR)."""
-    heard = [indices[indptr[m] : indptr[m + 1]] for m in own]
-    return np.setdiff1d(np.concatenate([indices[:0], *heard]), own)
+    heard = np.zeros(len(indptr) - 1, dtype=bool)
+    heard[indices[entries_of(own, indptr)]] = True
+    heard[own] = False
+    return np.flatnonzero(heard)
+
+
+def entries_of(rows: Ints, indptr: Ints) -> Ints:
+    """Return where the entries of some rows are, one row after the other, in a matrix in CSR form."""
+    degrees = np.diff(indptr)[rows]
+    ends = np.cumsum(degrees)
+    return np.repeat(indptr[rows] - (ends - degrees), degrees) + np.arange(int(degrees.sum()))

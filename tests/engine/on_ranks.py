@@ -18,11 +18,13 @@ import pandas as pd
 
 import adfl_stats as ad
 from adfl_stats.engine import loop as loop_module
+from adfl_stats.engine import ranks as ranks_module
 from adfl_stats.engine import transport
 
 M, P = 40, 3
 CIRCLE = ad.networks.directed_circle(M, 5)
 PLAN = {"step": 0.1, "rounds": 8}
+STAGES = {"method": ad.ADFL(lam=1.0, stages=3), "rounds": 6}
 SOCIAL = ad.networks.erdos_renyi(M, 0.4, seed=3)
 
 
@@ -67,6 +69,15 @@ def whole(ranks):
     return told("whole", {**said(res), "check": np.array(str(res.check())), "oracle": np.array(oracle)})
 
 
+def handed_on(ranks):
+    """Sums of many numbers, of which no rank gathers all: here those of every size."""
+    before, ranks_module.GATHERED_ENTRIES = ranks_module.GATHERED_ENTRIES, 0
+    try:
+        return fitted("handed on", model_of("binomial"), ranks)
+    finally:
+        ranks_module.GATHERED_ENTRIES = before
+
+
 def rounds(ranks):
     """Rounds of several methods, with halos of neighbours that change, and clients by name."""
     plan = PLAN
@@ -105,17 +116,33 @@ def robust(ranks):
 
 def interrupted(ranks):
     """All ranks end in the middle of the rounds; the checkpoint stays."""
-    steps = iter(range(100))
+    return broken_off(ranks, 5, ad.DFL(), checkpoint=FOLDER, **PLAN)
+
+
+def stages_interrupted(ranks):
+    """In the last stage of the paper's method."""
+    return broken_off(ranks, 14, checkpoint=FOLDER / "stages", **STAGES)
+
+
+def stages_resumed(ranks):
+    """On as many ranks as there are now."""
+    folder = None if ranks is None else FOLDER / "stages"
+    return fitted("stages", model_of("binomial"), ranks, checkpoint=folder, **STAGES)
+
+
+def broken_off(ranks, last, *given, **options):
+    """End all ranks after so many steps of the loop."""
+    steps = iter(range(1000))
     advance = loop_module.Loop.advance
 
     def ending(loop, count):
-        if next(steps) == 5:
+        if next(steps) == last:
             raise KeyboardInterrupt
         return advance(loop, count)
 
     loop_module.Loop.advance = ending
     try:
-        model_of("binomial").fit(ad.DFL(), checkpoint=FOLDER, every=0, transport=ranks, **PLAN)
+        model_of("binomial").fit(*given, every=0, transport=ranks, **options)
     except KeyboardInterrupt:
         return []
     finally:

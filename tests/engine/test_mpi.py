@@ -60,15 +60,17 @@ def batches_of_ten(monkeypatch):
 
 
 def test_three_ranks_give_the_bits_of_a_fit_without_them(batches_of_ten, tmp_path):
-    done = on_ranks(3, tmp_path, "rounds", "robust", "attacked")
-    same_bits(done, tmp_path, 3, "rounds", "robust", "attacked")
+    cases = "rounds", "robust", "attacked", "handed_on"
+    same_bits(on_ranks(3, tmp_path, *cases), tmp_path, 3, *cases)
 
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
     """Fits, refusals and a fit that ends before its time, in one start of the ranks, and their folder."""
     folder = tmp_path_factory.mktemp("ranks")
-    return on_ranks(2, folder, "whole", "weighted", "reanalysed", "refused", "idle", "alone", "interrupted"), folder
+    return on_ranks(
+        2, folder, "whole", "weighted", "reanalysed", "refused", "idle", "alone", "interrupted", "stages_interrupted"
+    ), folder
 
 
 def test_two_ranks_give_the_bits_of_a_fit_without_them(two_ranks, batches_of_ten):
@@ -115,9 +117,11 @@ def test_a_fit_that_ranks_began_goes_on_without_them_and_on_others(two_ranks, ba
     assert resumed.client_params.equals(whole.client_params)
     assert str(resumed.communication()) == str(whole.communication())
     # And on more ranks than it was begun on.
-    done = on_ranks(3, copied, "resumed")
-    same_bits(done, copied, 3, "resumed")
+    assert (copied / "stages" / "checkpoint.npz").exists()
+    done = on_ranks(3, copied, "resumed", "stages_resumed")
+    same_bits(done, copied, 3, "resumed", "stages_resumed")
     assert not (copied / "checkpoint.npz").exists()
+    assert not (copied / "stages" / "checkpoint.npz").exists()
 
 
 def test_a_rank_that_fails_alone_ends_all_with_its_message(tmp_path):
