@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tomllib
 import warnings
@@ -21,15 +22,18 @@ from adfl_stats.methods.named import CLASSES, named_method
 
 __all__ = ["add_fit", "option_value", "read_rows"]
 
+# Where launchers say how many processes they started: those of MPICH and its relatives, and Open MPI.
+LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 ATTACKS = {name: getattr(ad.attacks, name) for name in ad.attacks.__all__ if name not in ("Attack", "Scene")}
+PARQUET = (".parquet", ".pq")
 EXAMPLES = """examples:
   adfl-stats fit stays.csv --formula "died ~ age + C(ward)" --client hospital --network edges.csv --family binomial
   adfl-stats fit stays.parquet --formula "n ~ age" --client site --network net.graphml --family poisson --exposure days
   adfl-stats fit data.tsv --formula "y ~ x" --client id --network W.npy --method Bridge --option rule=trimmed b=2
   adfl-stats fit data.csv --formula "y ~ x" --client id --network edges.csv --rounds 300 --step 0.1 --attack SignFlip \\
       --attackers 3 7 --attack-option scale=2
-  mpiexec -n 4 adfl-stats fit data.csv --formula "y ~ x" --client id --network edges.csv --mpi
-  mpiexec -n 4 adfl-stats fit "stays/*.parquet" --formula "y ~ x" --client id --network edges.csv --mpi
+  mpiexec -n 4 adfl-stats fit data.csv --formula "y ~ x" --client id --network edges.csv
+  mpiexec -n 4 adfl-stats fit "stays/*.parquet" --formula "y ~ x" --client id --network edges.csv --checkpoint kept
   adfl-stats fit data.csv --formula "y ~ x" --client id --network edges.csv --quiet --json fit.json --html fit.html
 
 Exit status: 0; 2 on bad input; 130 after Ctrl-C. IDs of clients stay as they are written: 007 is not 7."""
@@ -77,8 +81,13 @@ def add_fit(commands: Any) -> None:
     method.add_argument("--attack-option", nargs="+", default=[], metavar="NAME=VALUE", help="arguments of the attack")
     method.add_argument(
         "--mpi", action="store_true",
-        help="spread the clients over the ranks of mpiexec; the same results, said and written by rank 0",
+        help="spread the clients over the ranks of MPI; the same results, said and written by rank 0 (so it is with "
+        "more than one process of mpiexec)",
     )  # fmt: skip
+    method.add_argument(
+        "--checkpoint", metavar="DIR", help="keep the state of the rounds there; the same command goes on from it"
+    )
+    method.add_argument("--every", type=float, default=60.0, metavar="SECONDS", help="between checkpoints (default 60)")
     out = fit.add_argument_group("output")
     out.add_argument("--cov-type", help=f"{', '.join(COV_TYPES)}; by default what the fit chooses")
     out.add_argument(
@@ -99,15 +108,26 @@ def add_fit(commands: Any) -> None:
 
 
 def _fit(options: argparse.Namespace) -> None:
-    if not options.mpi:
+    started = _started_by_mpiexec()
+    if not options.mpi and started == 1:
         _fit_here(options, None)
         return
     ranks = ad.MPI()
+    if ranks.size == 1 < started:
+        raise RuntimeError(
+            f"mpiexec started {started} processes, and each of them is alone for the MPI library of mpi4py: the two are "
+            "of different libraries. Start with the mpiexec of that library (pip install 'adfl-stats[mpi]' brings both)"
+        )
     with ranks.together():
         if ranks.rank == 0:
             _fit_here(options, ranks)
         else:
             _fit_elsewhere(options, ranks)
+
+
+def _started_by_mpiexec() -> int:
+    """Return how many processes a launcher of MPI started with this one; 1 where there was none."""
+    return max(int(os.environ.get(name, 1)) for name in LAUNCHED)
 
 
 def _fit_elsewhere(options: argparse.Namespace, ranks: ad.MPI) -> None:
@@ -128,7 +148,7 @@ def _fit_here(options: argparse.Namespace, ranks: ad.MPI | None) -> None:
     if options.cov_type is not None:
         one_of(options.cov_type, "--cov-type", COV_TYPES)
     one_of(options.solver, "--solver", ("auto", "rounds", "limit"))
-    model = _model(options) if ranks is None or Path(options.data).is_file() else _model_by_rank(options, ranks)
+    model = _model(options) if ranks is None or _read_whole(options) else _model_by_rank(options, ranks)
     watched = sys.stderr.isatty() and not options.quiet
     res = model.fit(
         method,
@@ -140,6 +160,8 @@ def _fit_here(options: argparse.Namespace, ranks: ad.MPI | None) -> None:
         progress=watched,
         transport=ranks,
         keep_data=options.sensitivity,
+        checkpoint=options.checkpoint,
+        every=options.every,
     )
     sensitivity = res.sensitivity(progress=watched) if options.sensitivity else None
     if options.cov_type:
@@ -170,8 +192,30 @@ def _model(options: argparse.Namespace) -> ad.DecentralizedGLM:
     )
 
 
+def _read_whole(options: argparse.Namespace) -> bool:
+    """Return whether each rank reads all rows: of text files, and where fits are made again.
+
+    Also where clients are numbers in a Parquet file, whose names are text only once they are read.
+    """
+    path = Path(options.data)
+    if not path.is_file() or options.sensitivity:
+        return path.is_file()
+    if path.suffix.lower() not in PARQUET:
+        return True
+    try:
+        from pyarrow import parquet, types
+    except ImportError:
+        # Of which `read_rows` says what to do.
+        return True
+    schema = parquet.read_schema(path)
+    if options.client not in schema.names:
+        return True
+    kind = schema.field(options.client).type
+    return not (types.is_string(kind) or types.is_large_string(kind))
+
+
 def _model_by_rank(options: argparse.Namespace, ranks: ad.MPI) -> ad.DecentralizedGLM:
-    """Return the model of a folder or a pattern of Parquet files, of which each rank reads its own clients."""
+    """Return the model of Parquet files, of which each rank reads its own clients."""
     if options.sensitivity:
         raise ValueError(
             f"--sensitivity makes fits again, which takes all rows in one place; {options.data} is read by rank. Leave "
@@ -196,7 +240,7 @@ def _model_by_rank(options: argparse.Namespace, ranks: ad.MPI) -> ad.Decentraliz
 def read_rows(path: str, client: str, sep: str | None = None) -> pd.DataFrame:
     """Return the rows of a file; the IDs of clients are text, as they are written."""
     suffix = Path(path).suffix.lower()
-    if suffix in (".parquet", ".pq"):
+    if suffix in PARQUET:
         try:
             frame = pd.read_parquet(path)
         except ImportError:

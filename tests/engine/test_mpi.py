@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import on_ranks as program
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 
 import adfl_stats as ad
+from adfl_stats.cli.fit import _read_whole
 from adfl_stats.cli.main import main
 from adfl_stats.engine import loop as loop_module
 from adfl_stats.engine import transport
@@ -153,7 +155,7 @@ def test_the_command_line_speaks_through_rank_zero(tmp_path, monkeypatch, capsys
     assert main([*given, "y ~ x1 + x2"]) == 0
     alone = capsys.readouterr()
     program = [sys.executable, "-m", "adfl_stats", *given]
-    both = launched(2, *program, "y ~ x1 + x2", "--mpi", "--json", "fit.json", cwd=tmp_path)
+    both = launched(2, *program, "y ~ x1 + x2", "--json", "fit.json", cwd=tmp_path)
     assert (both.returncode, both.stdout) == (0, alone.out), both.stderr
     assert (tmp_path / "fit.json").exists()
     (tmp_path / "parts").mkdir()
@@ -163,9 +165,32 @@ def test_the_command_line_speaks_through_rank_zero(tmp_path, monkeypatch, capsys
     given[1] = "parts/*.parquet"
     by_rank = launched(2, *program[: -len(given)], *given, "y ~ x1 + x2", "--mpi", cwd=tmp_path)
     assert (by_rank.returncode, by_rank.stdout) == (0, alone.out), by_rank.stderr
+    # One file, of which a rank reads the row groups of its clients.
+    rows.to_parquet(tmp_path / "rows.parquet", row_group_size=20)
+    given[1] = "rows.parquet"
+    one_file = launched(2, *program[: -len(given)], *given, "y ~ x1 + x2", "--checkpoint", "kept", cwd=tmp_path)
+    assert (one_file.returncode, one_file.stdout) == (0, alone.out), one_file.stderr
     wrong = launched(2, *program, "y ~ x9", "--mpi", cwd=tmp_path)
     assert wrong.returncode == 2
     assert wrong.stderr.count("adfl-stats: ") == 1, wrong.stderr
+
+
+def test_processes_that_do_not_see_one_another_are_named(monkeypatch, capsys):
+    """An mpiexec of another library than mpi4py's starts processes that are all rank 0 of 1."""
+    pytest.importorskip("mpi4py", reason="MPI needs mpi4py: pip install 'adfl-stats[mpi]'")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
+    given = ["fit", "rows.csv", "--client", "client", "--network", "edges.csv", "--formula", "y ~ x"]
+    assert main(given) == 2
+    assert "mpiexec started 3 processes, and each of them is alone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("by_rank", [False, True])
+def test_a_parquet_file_with_clients_as_text_is_read_by_rank(tmp_path, by_rank):
+    frame = pd.DataFrame({"client": ["1", "2"] if by_rank else [1, 2]})
+    frame.to_parquet(tmp_path / "rows.parquet")
+    given = Namespace(data=str(tmp_path / "rows.parquet"), client="client", sensitivity=False)
+    assert _read_whole(given) is not by_rank
+    assert _read_whole(Namespace(**vars(given) | {"sensitivity": True}))
 
 
 def test_one_process_without_mpiexec_is_one_rank(batches_of_ten, tmp_path):
