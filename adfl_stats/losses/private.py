@@ -31,7 +31,9 @@ class PrivateGLM:
     """A generalised linear model of whose rows only noisy gradients are seen: an objective of `DecentralizedModel`.
 
     Methods that need more than gradients are refused: curvatures, scores and losses of the rows would be seen as well.
-    Rounds begin at zero, which does not depend on the data.
+    Rounds begin at zero, which does not depend on the data. The guarantee is for a row whose gradient counts or is
+    zero, the clients' numbers of rows being public; for a row that is exchanged for another the effect is up to twice
+    as large, and epsilon that of half the noise.
 
     Parameters
     ----------
@@ -227,6 +229,9 @@ def spent_epsilon(noise: float, releases: int, delta: float = 1e-5) -> float:
     >>> round(ad.losses.spent_epsilon(noise=20.0, releases=100), 3)
     2.166
     """
+    noise = in_interval(noise, "noise", 0.0, np.inf)
+    releases = whole_number(releases, "releases", 0)
+    delta = in_interval(delta, "delta", 0.0, 1.0, open_low=True, open_high=True)
     if releases == 0:
         return 0.0
     if noise == 0.0:

@@ -229,9 +229,11 @@ def check_needs(method: Method, problem: Problem, plan: Plan) -> None:
         "curvature": problem.has_curvature,
     }
     if not has[method.needs]:
+        # Minibatches take the place of scores where lambda is given, and of nothing else.
+        judged = "'score'" if has["scores"] and method.needs == "curvature" else "'norm'"
         raise ValueError(
             f"{method.name} needs {MISSING[method.needs]}, and the objective, a {objective}, has gradients only. Use a "
-            "method that needs no more, such as ad.DFL(), ad.Bridge() or ad.ADFL(lam=1.0, measure='norm')"
+            f"method that needs no more, such as ad.DFL(), ad.Bridge() or ad.ADFL(lam=1.0, measure={judged})"
         )
     if plan.solver == "limit" and not problem.has_curvature:
         raise ValueError(

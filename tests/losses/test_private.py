@@ -210,3 +210,13 @@ def test_weights_of_rows_are_refused():
     weighted = ad.ClientData.from_arrays(data.X, data.y, np.repeat(np.arange(M), n), weights=np.linspace(1, 2, M * n))
     with pytest.raises(ValueError, match="data has weights of rows"):
         ad.losses.PrivateGLM(weighted, clip=1.0, noise=1.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [((-1.0, 5), "noise"), ((1.0, -2), "releases"), ((1.0, 5, 2.0), "delta"), ((0.0, 0, 0.0), "delta")],
+)
+def test_a_guarantee_that_means_nothing_is_refused(given, words):
+    """delta = 2 had an epsilon of zero."""
+    with pytest.raises(ValueError, match=words):
+        ad.losses.spent_epsilon(*given)
