@@ -115,8 +115,9 @@ def _fit(options: argparse.Namespace) -> None:
     ranks = ad.MPI()
     if ranks.size == 1 < started:
         raise RuntimeError(
-            f"mpiexec started {started} processes, and each of them is alone for the MPI library of mpi4py: the two are "
-            "of different libraries. Start with the mpiexec of that library (pip install 'adfl-stats[mpi]' brings both)"
+            f"mpiexec started {started} processes, and each of them is alone for the MPI library of mpi4py: the two "
+            "are of different libraries. Start with the mpiexec of that library (pip install 'adfl-stats[mpi]' brings "
+            "both)"
         )
     with ranks.together():
         if ranks.rank == 0:
