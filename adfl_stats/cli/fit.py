@@ -15,17 +15,18 @@ import numpy as np
 import pandas as pd
 
 import adfl_stats as ad
-from adfl_stats._arguments import listing, one_of
+from adfl_stats._arguments import one_of
 from adfl_stats.cli.outputs import output_file, page_file
+from adfl_stats.cli.rows import read_rows, read_whole
 from adfl_stats.inference.covariance import COV_TYPES
+from adfl_stats.inference.results import Results
 from adfl_stats.methods.named import CLASSES, named_method
 
-__all__ = ["add_fit", "option_value", "read_rows"]
+__all__ = ["add_fit", "option_value"]
 
 # Where launchers say how many processes they started: those of MPICH and its relatives, and Open MPI.
 LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 ATTACKS = {name: getattr(ad.attacks, name) for name in ad.attacks.__all__ if name not in ("Attack", "Scene")}
-PARQUET = (".parquet", ".pq")
 EXAMPLES = """examples:
   adfl-stats fit stays.csv --formula "died ~ age + C(ward)" --client hospital --network edges.csv --family binomial
   adfl-stats fit stays.parquet --formula "n ~ age" --client site --network net.graphml --family poisson --exposure days
@@ -47,7 +48,7 @@ def add_fit(commands: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    fit.add_argument("data", help="one row an observation: .csv, .tsv, .parquet")
+    fit.add_argument("data", help="one row an observation: .csv, .tsv, .parquet, a folder or pattern of such files")
     fit.add_argument("--formula", required=True, help="for example 'y ~ x1 + C(group)'")
     fit.add_argument("--client", required=True, metavar="COLUMN", help="the column that names the client")
     fit.add_argument(
@@ -110,7 +111,7 @@ def add_fit(commands: Any) -> None:
 def _fit(options: argparse.Namespace) -> None:
     started = _started_by_mpiexec()
     if not options.mpi and started == 1:
-        _fit_here(options, None)
+        _tell(_fitted(options, None), options)
         return
     ranks = ad.MPI()
     if ranks.size == 1 < started:
@@ -121,9 +122,9 @@ def _fit(options: argparse.Namespace) -> None:
         )
     with ranks.together():
         if ranks.rank == 0:
-            _fit_here(options, ranks)
+            _tell(_fitted(options, ranks), options)
         else:
-            _fit_elsewhere(options, ranks)
+            _take_part(options, ranks)
 
 
 def _started_by_mpiexec() -> int:
@@ -131,40 +132,48 @@ def _started_by_mpiexec() -> int:
     return max(int(os.environ.get(name, 1)) for name in LAUNCHED)
 
 
-def _fit_elsewhere(options: argparse.Namespace, ranks: ad.MPI) -> None:
+def _take_part(options: argparse.Namespace, ranks: ad.MPI) -> None:
     """Take part in a fit without a word: rank 0 says and writes what all ranks know."""
-    silent = dict.fromkeys(("save", "clients", "coef_csv", "json", "html", "screen"))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _fit_here(argparse.Namespace(**vars(options) | silent | {"quiet": True, "sensitivity": False}), ranks)
+            _fitted(options, ranks)
     except Exception as error:
         # One that all ranks meet is said by rank 0; of one that only this rank meets `together` has the cause.
         raise SystemExit(2) from error
 
 
-def _fit_here(options: argparse.Namespace, ranks: ad.MPI | None) -> None:
+def _watched(options: argparse.Namespace) -> bool:
+    return sys.stderr.isatty() and not options.quiet
+
+
+def _fitted(options: argparse.Namespace, ranks: ad.MPI | None) -> Results:
+    """Return the results of a fit; every rank calls this with the same options."""
     # All that can be wrong with the options is said before the file is read.
     method, attack = _method(options), _attack(options)
     if options.cov_type is not None:
         one_of(options.cov_type, "--cov-type", COV_TYPES)
     one_of(options.solver, "--solver", ("auto", "rounds", "limit"))
-    model = _model(options) if ranks is None or _read_whole(options) else _model_by_rank(options, ranks)
-    watched = sys.stderr.isatty() and not options.quiet
-    res = model.fit(
+    whole = ranks is None or read_whole(options.data, options.client, again=options.sensitivity)
+    model = _model(options) if ranks is None or whole else _model_by_rank(options, ranks)
+    return model.fit(
         method,
         step="auto" if options.step is None else options.step,
         rounds=options.rounds,
         solver=options.solver,
         heterogeneity=options.heterogeneity,
         attack=attack,
-        progress=watched,
+        progress=_watched(options) and (ranks is None or ranks.rank == 0),
         transport=ranks,
         keep_data=options.sensitivity,
         checkpoint=options.checkpoint,
         every=options.every,
     )
-    sensitivity = res.sensitivity(progress=watched) if options.sensitivity else None
+
+
+def _tell(res: Results, options: argparse.Namespace) -> None:
+    """Print and write what was asked for; fits that this makes again are made in this process alone."""
+    sensitivity = res.sensitivity(progress=_watched(options)) if options.sensitivity else None
     if options.cov_type:
         res = res.get_robustcov_results(options.cov_type)
     if not options.quiet:
@@ -177,7 +186,7 @@ def _fit_here(options: argparse.Namespace, ranks: ad.MPI | None) -> None:
 
 
 def _model(options: argparse.Namespace) -> ad.DecentralizedGLM:
-    """Return the model of a file."""
+    """Return the model of all rows."""
     frame = read_rows(options.data, options.client, options.sep)
     return ad.DecentralizedGLM.from_formula(
         options.formula,
@@ -193,35 +202,8 @@ def _model(options: argparse.Namespace) -> ad.DecentralizedGLM:
     )
 
 
-def _read_whole(options: argparse.Namespace) -> bool:
-    """Return whether each rank reads all rows: of text files, and where fits are made again.
-
-    Also where clients are numbers in a Parquet file, whose names are text only once they are read.
-    """
-    path = Path(options.data)
-    if not path.is_file() or options.sensitivity:
-        return path.is_file()
-    if path.suffix.lower() not in PARQUET:
-        return True
-    try:
-        from pyarrow import parquet, types
-    except ImportError:
-        # Of which `read_rows` says what to do.
-        return True
-    schema = parquet.read_schema(path)
-    if options.client not in schema.names:
-        return True
-    kind = schema.field(options.client).type
-    return not (types.is_string(kind) or types.is_large_string(kind))
-
-
 def _model_by_rank(options: argparse.Namespace, ranks: ad.MPI) -> ad.DecentralizedGLM:
     """Return the model of Parquet files, of which each rank reads its own clients."""
-    if options.sensitivity:
-        raise ValueError(
-            f"--sensitivity makes fits again, which takes all rows in one place; {options.data} is read by rank. Leave "
-            "it out, or give one file"
-        )
     data = ad.RankData.from_parquet(
         options.data,
         options.formula,
@@ -236,30 +218,6 @@ def _model_by_rank(options: argparse.Namespace, ranks: ad.MPI) -> ad.Decentraliz
         raise ValueError(f"the column {options.client!r} of {options.data} must be text, as the IDs in a network are")
     network = _network(options.network, data.labels)
     return ad.DecentralizedGLM(data, network, _family(options), weighting=options.weighting)
-
-
-def read_rows(path: str, client: str, sep: str | None = None) -> pd.DataFrame:
-    """Return the rows of a file; the IDs of clients are text, as they are written."""
-    suffix = Path(path).suffix.lower()
-    if suffix in PARQUET:
-        try:
-            frame = pd.read_parquet(path)
-        except ImportError:
-            raise ImportError(
-                "Parquet files need pyarrow; install it with: pip install 'adfl-stats[parquet]'"
-            ) from None
-    else:
-        # Only an empty field of the IDs is missing: "NA" may be the name of a client.
-        separator = sep or ("\t" if suffix in (".tsv", ".tab") else ",")
-        frame = pd.read_csv(path, sep=separator, dtype={client: str}, keep_default_na=True)
-        if client in frame:
-            ids = pd.read_csv(path, sep=separator, usecols=[client], dtype=str, keep_default_na=False)[client]
-            frame[client] = ids.where(ids != "")
-    if client not in frame:
-        raise ValueError(
-            f"{path} has no column {client!r}, which --client names; its columns are {listing(frame.columns, 12)}"
-        )
-    return frame.assign(**{client: frame[client].map(str, na_action="ignore")})
 
 
 def _network(path: str, clients: Any) -> ad.Network:

@@ -168,6 +168,13 @@ def test_a_matrix_of_another_size(folder, tmp_path, capsys):
     assert "has 3 clients without names, and the data have 6" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("data", ["", "*.parquet"])
+def test_a_folder_without_parquet_files(folder, tmp_path, capsys, data):
+    command = ["fit", f"{tmp_path}/{data}", "--formula", "y ~ x1", "--client", "client", "--network"]
+    assert cli.main([*command, str(folder[0] / "edges.csv")]) == 2
+    assert "no Parquet file is found at" in capsys.readouterr().err
+
+
 def test_ids_in_a_report_on_the_network(tmp_path, capsys):
     path = tmp_path / "edges.csv"
     path.write_text("source,target\n007,08\n08,007\n08,08\n007,7\n")

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import time
-from argparse import Namespace
 from pathlib import Path
 
 import on_ranks as program
@@ -13,8 +12,8 @@ import pandas as pd
 import pytest
 
 import adfl_stats as ad
-from adfl_stats.cli.fit import _read_whole
 from adfl_stats.cli.main import main
+from adfl_stats.cli.rows import read_whole
 from adfl_stats.engine import loop as loop_module
 from adfl_stats.engine import transport
 
@@ -163,6 +162,8 @@ def test_the_command_line_speaks_through_rank_zero(tmp_path, monkeypatch, capsys
     for k in range(3):
         rows.iloc[k * 40 : (k + 1) * 40].to_parquet(tmp_path / "parts" / f"{k}.parquet")
     given[1] = "parts/*.parquet"
+    assert main([*given, "y ~ x1 + x2"]) == 0
+    assert capsys.readouterr().out == alone.out
     by_rank = launched(2, *program[: -len(given)], *given, "y ~ x1 + x2", "--mpi", cwd=tmp_path)
     assert (by_rank.returncode, by_rank.stdout) == (0, alone.out), by_rank.stderr
     # One file, of which a rank reads the row groups of its clients.
@@ -170,6 +171,11 @@ def test_the_command_line_speaks_through_rank_zero(tmp_path, monkeypatch, capsys
     given[1] = "rows.parquet"
     one_file = launched(2, *program[: -len(given)], *given, "y ~ x1 + x2", "--checkpoint", "kept", cwd=tmp_path)
     assert (one_file.returncode, one_file.stdout) == (0, alone.out), one_file.stderr
+    # Fits that are made again need all rows on rank 0.
+    again = launched(2, *program[: -len(given)], *given, "y ~ x1 + x2", "--sensitivity", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.startswith(alone.out)
+    assert "The largest move is" in again.stdout
     wrong = launched(2, *program, "y ~ x9", "--mpi", cwd=tmp_path)
     assert wrong.returncode == 2
     assert wrong.stderr.count("adfl-stats: ") == 1, wrong.stderr
@@ -188,9 +194,9 @@ def test_processes_that_do_not_see_one_another_are_named(monkeypatch, capsys):
 def test_a_parquet_file_with_clients_as_text_is_read_by_rank(tmp_path, by_rank):
     frame = pd.DataFrame({"client": ["1", "2"] if by_rank else [1, 2]})
     frame.to_parquet(tmp_path / "rows.parquet")
-    given = Namespace(data=str(tmp_path / "rows.parquet"), client="client", sensitivity=False)
-    assert _read_whole(given) is not by_rank
-    assert _read_whole(Namespace(**vars(given) | {"sensitivity": True}))
+    path = str(tmp_path / "rows.parquet")
+    assert read_whole(path, "client", again=False) is not by_rank
+    assert read_whole(path, "client", again=True)
 
 
 def test_one_process_without_mpiexec_is_one_rank(batches_of_ten, tmp_path):
