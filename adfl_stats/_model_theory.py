@@ -66,8 +66,8 @@ class ModelTheory:
     ) -> pd.DataFrame:
         """Compare numbers of gradient steps between exchanges, ``DFL(local_steps=k)``: their bias and their cost.
 
-        Nothing is run. The bias is that of the network's consensus, to first order in the clients' curvature and
-        exact for linear models.
+        Nothing is run. The bias is by how much the mean over clients of the network's limit differs from that of one
+        step between exchanges, to first order in the clients' curvature and exact for linear models.
 
         Parameters
         ----------
@@ -83,9 +83,10 @@ class ModelTheory:
         Returns
         -------
         DataFrame
-            By number of local steps: bias, the largest over coefficients in standard errors; rounds until the start is
-            forgotten to .05 standard errors; cost, rounds times (message + local steps); best, whether it is the
-            cheapest of those with a bias of at most .05 standard errors.
+            By number of local steps: bias, the largest over coefficients in standard errors, infinite where the step
+            is beyond stability; rounds until the start is forgotten to .05 standard errors; cost, rounds times
+            (message + local steps); best, whether it is the cheapest of those with a bias of at most .05 standard
+            errors.
 
         Examples
         --------

@@ -116,8 +116,8 @@ class ADFL(Method):
         gradient is shortened at the estimate.
     local_steps : int
         Gradient steps between two exchanges, 1 in the paper. With k steps of size alpha the limit moves by about
-        alpha (k - 1) / 2 H^-1 sum_m v_m f_m H_m g_m, which is zero where clients are alike;
-        ``model.local_updates(res)`` has it for given data, with the rounds that are saved.
+        alpha (k - 1) / 2 H^-1 sum_m v_m f_m H_m g_m on a complete network, which is zero where clients are alike;
+        ``model.local_updates(res)`` has it for given data and network, with the rounds that are saved.
 
     Notes
     -----

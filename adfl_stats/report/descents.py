@@ -19,7 +19,7 @@ def descent_notes(details: Mapping[str, Any]) -> list[str]:
     if "local_steps" in details:
         notes.append(
             f"Clients did {details['local_steps']} gradient steps between exchanges, which moves the limit where "
-            "clients differ; model.local_updates says by how much."
+            "clients differ; DecentralizedGLM.local_updates says by how much."
         )
     if "epsilon" in details:
         notes.append(

@@ -131,23 +131,50 @@ def test_unbounded_gradients_do_not_diverge():
     assert res.bse.notna().all()
 
 
-def test_bias_of_local_steps_is_that_of_theory():
-    """On a complete network the limit of k local steps in a linear model, run and predicted."""
-    network = ad.networks.complete(M)
+@pytest.mark.parametrize("weights", [None, np.linspace(0.2, 1.0, M)], ids=["equal", "weighted"])
+@pytest.mark.parametrize(
+    "network", [ad.networks.complete(M), NET, ad.networks.directed_circle(M, 2)], ids=["complete", "4", "2"]
+)
+def test_bias_of_local_steps_is_that_of_theory(network, weights):
+    """The limit of k local steps in a linear model, run and predicted; clients that differ on sparse networks too."""
     model = differing(network)
-    one = model.fit(ad.DFL(), step=0.05, rounds=3000)
-    many = model.fit(ad.DFL(local_steps=8), step=0.05, rounds=3000)
+    one = model.fit(ad.DFL(weights=weights), step=0.02, rounds=5000)
+    many = model.fit(ad.DFL(weights=weights, local_steps=8), step=0.02, rounds=5000)
     table = model.local_updates(one, [1, 8], message=3.0)
-    se = one.get_robustcov_results("sandwich").bse
+    # Standard errors at the estimate itself, which a complete network reaches.
+    at_estimate = differing(ad.networks.complete(M)).fit(ad.DFL(weights=weights), step=0.02, rounds=5000)
+    se = at_estimate.get_robustcov_results("sandwich").bse
     assert_allclose(table.loc[8, "bias"], np.max(np.abs(many.params - one.params) / se), rtol=1e-6)
     assert table.loc[8, "bias"] > 0.1
-    assert table.loc[1, "bias"] < 1e-9
+    assert table.loc[1, "bias"] == 0.0
     assert_allclose(table["cost"], table["rounds"] * (3.0 + table.index), rtol=1e-12)
     assert many.method.details["local_steps"] == 8
     assert "8 gradient steps between exchanges" in str(many.summary())
     # Twice the step, twice the bias, to first order.
     small = [model.local_updates(one, [8], step=step).loc[8, "bias"] for step in (1e-4, 2e-4)]
     assert_allclose(small[1] / small[0], 2.0, rtol=0.01)
+
+
+def test_bias_on_a_complete_network_is_that_of_the_mean_equation():
+    """-(sum_m K_m H_m)^-1 sum_m K_m g_m, by powers of (P, P) matrices of its own."""
+    model, k, step = differing(ad.networks.complete(M)), 6, 0.03
+    fit = model.fit(ad.DFL(), step=step, rounds=4000)
+    X, y = model.data.X.reshape(M, n, p), model.data.y.reshape(M, n)
+    H, b = np.einsum("mni,mnj->mij", X, X) / n, np.einsum("mni,mn->mi", X, y) / n
+    theta = np.linalg.solve(H.mean(axis=0), b.mean(axis=0))
+    K = [sum(np.linalg.matrix_power(np.eye(p) - step * h, j) for j in range(k)) for h in H]
+    g = np.einsum("mij,mj->mi", K, H @ theta - b).mean(axis=0)
+    moved = -np.linalg.solve(np.mean(K @ H, axis=0), g)
+    wanted = np.max(np.abs(moved) / fit.get_robustcov_results("sandwich").bse)
+    assert_allclose(model.local_updates(fit, [k]).loc[k, "bias"], wanted, rtol=1e-6)
+
+
+def test_steps_beyond_stability_have_no_bias_to_speak_of():
+    """They overflowed."""
+    model = differing(NET)
+    table = model.local_updates(model.fit(ad.DFL(), step=0.02, rounds=10), [1, 3000], step=5.0)
+    assert np.isinf(table[["bias", "rounds", "cost"]]).all(axis=None)
+    assert not table["best"].any()
 
 
 def test_local_updates_count_rounds():
