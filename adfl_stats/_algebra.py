@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,11 +47,17 @@ def row_major(values: NDArray[Any]) -> NDArray[Any]:
     NumPy and BLAS choose how they add by the strides of an array, those of axes of length one included, and so do the
     last bits of products and sums. Slices of arrays in row-major order have the strides of such arrays by themselves.
     """
-    strides, each = [], values.itemsize
-    for length in reversed(values.shape):
+    return values if values.strides == _row_strides(values.shape, values.itemsize) else values.copy(order="C")
+
+
+@lru_cache(maxsize=4096)
+def _row_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the strides of a new array in row-major order."""
+    strides, each = [], itemsize
+    for length in reversed(shape):
         strides.append(each)
         each *= max(length, 1)
-    return values if values.strides == tuple(reversed(strides)) else values.copy(order="C")
+    return tuple(reversed(strides))
 
 
 def row_squares(values: Array, centre: Array | float) -> Array:

@@ -127,7 +127,7 @@ class Local:
     def total(self, part: Callable[[slice], Array]) -> Array:
         """Return the sum, batch by batch."""
         # In memory as messages are that arrive from elsewhere.
-        return row_major(np.asarray(added(part(at) for at in self._batches)))
+        return row_major(np.asarray(added(map(part, self._batches))))
 
     def largest(self, values: Array) -> Array:
         """Return the maximum itself."""
@@ -196,7 +196,7 @@ class Members:
 
     def total(self, part: Callable[[slice], Array]) -> Array:
         """Return the sum over all, from sums over slices of ours."""
-        return self.transport.total(lambda at: part(self.within(at)))
+        return self.transport.total(part if self.rows is None else lambda at: part(self.within(at)))
 
     def sum(self, values: NDArray[Any]) -> Array:
         """Return the sum of the rows (m, ...) of all."""

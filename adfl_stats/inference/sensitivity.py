@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -166,8 +166,9 @@ def sensitivity_of(res: Results, *, clients: bool, progress: bool) -> Sensitivit
     with warnings.catch_warnings():
         # Warnings of the fits that are compared are about them; the table shows what they lead to.
         warnings.simplefilter("ignore")
-        for key, method, heterogeneity in _choices(res, model, recipe):
-            rows[key] = _row(model.fit(method, heterogeneity=heterogeneity))
+        fits = _Fits(model)
+        for key, method, heterogeneity in _choices(res, fits, recipe):
+            rows[key] = fits.row(method, heterogeneity)
         if clients:
             rows |= _without_each(res, progress=progress)
     index = pd.MultiIndex.from_tuples(list(rows), names=["choice", "value"])
@@ -190,35 +191,62 @@ def _row(res: Results) -> _Row:
     )
 
 
-def _choices(res: Results, model: Any, recipe: Recipe) -> Iterator[tuple[tuple[str, str], Method, str]]:
+class _Fits:
+    """Fits of a model, each made once: several choices lead to the same one."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._made: list[tuple[Method, str, _Row, Mapping[str, Any]]] = []
+
+    def row(self, method: Method, heterogeneity: str) -> _Row:
+        """Return what the table shows of the fit by a method."""
+        return self._fit(method, heterogeneity)[2]
+
+    def chosen_lam(self, method: ADFL, heterogeneity: str) -> float:
+        """Return the lambda that cross-validation chose in the fit by a method."""
+        return float(self._fit(method, heterogeneity)[3]["lam"])
+
+    def _fit(self, method: Method, heterogeneity: str) -> tuple[Method, str, _Row, Mapping[str, Any]]:
+        for made in self._made:
+            if made[0] is method and made[1] == heterogeneity:
+                return made
+        res = self.model.fit(method, heterogeneity=heterogeneity)
+        self._made.append((method, heterogeneity, _row(res), res.record.details))
+        return self._made[-1]
+
+
+def _choices(res: Results, fits: _Fits, recipe: Recipe) -> Iterator[tuple[tuple[str, str], Method, str]]:
     """Yield names, methods and heterogeneity of the fits to compare with."""
     method, spread = recipe.method, recipe.heterogeneity
-    fixed = isinstance(model.network, Network)
+    fixed = isinstance(fits.model.network, Network)
     adaptive = method if isinstance(method, ADFL) else ADFL(balance=fixed)
     for name, init in (("DFL", DFL()), ("BRIDGE-M", Bridge("median")), ("trimmed scores", TrimmedScores())):
         yield ("start", name), adaptive.starting_from(init), spread
     by_norm = replace(adaptive, lam="cv", measure="norm", equalise=False)
-    chosen = model.fit(by_norm).method.details["lam"]
+    chosen = fits.chosen_lam(by_norm, spread)
     for factor in FACTORS:
-        lam = float(chosen * factor)
+        lam = chosen * factor
         yield ("lambda", f"{lam:.3g}"), replace(by_norm, lam=lam), spread
     by_score = replace(by_norm, measure="score")
     yield ("weights", "gradient norm"), by_norm, spread
     yield ("weights", "score"), by_score, spread
-    yield (
-        ("weights", "model of clients"),
-        replace(adaptive, lam=None, measure=None, equalise=None, refresh=None),
-        spread,
-    )
+    by_model = {"lam": None, "measure": None, "equalise": None, "refresh": None}
+    yield ("weights", "model of clients"), _with(adaptive, **by_model), spread
     for q in LEVELS:
         kept = 1.0 - screen_fit(res.record, q).to_frame()["flagged"].astype(float)
         if kept.any():
             yield ("not flagged at q", f"{q:g}"), DFL(kept, balance=adaptive.balance), spread
     if fixed:
         for on in (True, False):
-            yield ("balance", "on" if on else "off"), replace(adaptive, balance=on), spread
+            yield ("balance", "on" if on else "off"), _with(adaptive, balance=on), spread
     for kind in ("none", "auto", "estimate"):
         yield ("heterogeneity", kind), adaptive, kind
+
+
+def _with(method: ADFL, **options: Any) -> ADFL:
+    """Return the method with other options, and the method itself where it has these."""
+    same = all(getattr(method, name) is value for name, value in options.items())
+    return method if same else replace(method, **options)
 
 
 def _without_each(res: Results, *, progress: bool) -> dict[tuple[str, str], _Row]:

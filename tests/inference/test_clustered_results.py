@@ -86,13 +86,13 @@ UNEQUAL = np.array([8, 10, 12, 15, 18, 20, 25, 30, 35, 40, 50, 60])
 THETA0 = np.array([1.0, 0.5, -0.5])
 
 
-def dependent_rows(rng):
+def dependent_rows(rng, heterogeneity="auto"):
     """A random intercept on 12 clients of unequal size, and a covariate of the client."""
     client = np.repeat(np.arange(12), UNEQUAL)
     X = np.column_stack([np.ones(len(client)), rng.normal(size=len(client)), rng.normal(size=12)[client]])
     y = X @ THETA0 + rng.normal(size=12)[client] + rng.normal(size=len(client))
     model = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.complete(12))
-    return X, client, model.fit(ad.DFL(), threads=1)
+    return X, client, model.fit(ad.DFL(), threads=1, heterogeneity=heterogeneity)
 
 
 def test_variances_where_rows_of_a_client_depend_on_one_another():
@@ -103,7 +103,7 @@ def test_variances_where_rows_of_a_client_depend_on_one_another():
     """
     ratios: dict[str, list] = {"HC0": [], "CR1": [], "CR2": []}
     for rng in np.random.default_rng(2024).spawn(60):
-        X, client, res = dependent_rows(rng)
+        X, client, res = dependent_rows(rng, "intercept")
         bread, V = np.linalg.inv(X.T @ X), np.eye(len(X)) + (client[:, None] == client)
         truth = np.diag(bread @ X.T @ V @ X @ bread)
         for kind, found in ratios.items():

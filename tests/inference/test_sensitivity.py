@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import adfl_stats as ad
+from adfl_stats.inference import sensitivity as sensitivity_module
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,8 @@ def test_rows_are_fits(model, res, table):
         assert_allclose(table.bse.loc[row], fit.bse, rtol=slack)
         assert_allclose(table.df.loc[row], fit.degrees_of_freedom(), rtol=slack)
         assert table.trusted[row] == fit.record.trusted.sum()
-    assert_allclose(table.shift.loc["balance", "off"], (model.fit(ad.ADFL()).params - res.params) / res.bse, atol=1e-6)
+    moved = (by_hand["balance", "off"].params - res.params) / res.bse
+    assert_allclose(table.shift.loc["balance", "off"], moved, atol=1e-6)
 
 
 def test_clients_left_out_are_fits_without_them(model, res, table):
@@ -59,15 +61,34 @@ def test_clients_left_out_are_fits_without_them(model, res, table):
     assert (table.trusted.loc["without"] == (~aside).sum() - (~aside).to_numpy()).all()
 
 
-def test_the_plot_has_the_intervals_of_a_fit_by_students_t():
+def test_choices_that_lead_to_the_same_fit_are_fitted_once(model, res, table, monkeypatch):
+    """Balance on or off is that of the method, and so are "auto" and the model of clients."""
+    assert (table.params.loc["heterogeneity", "auto"] == table.params.loc["weights", "model of clients"]).all()
+    fits, fit = [], ad.DecentralizedGLM.fit
+    row = (res.params.to_numpy(), res.bse.to_numpy(), res.degrees_of_freedom().to_numpy(), 1)
+
+    def counted(self, method, **words):
+        fits.append((method, words["heterogeneity"]))
+        return fitted[isinstance(method, ad.ADFL) and method.lam == "cv"]
+
+    fitted = [res, fit(model, ad.ADFL(lam="cv", measure="norm", equalise=False), rounds=5)]
+    monkeypatch.setattr(ad.DecentralizedGLM, "fit", counted)
+    monkeypatch.setattr(sensitivity_module, "_row", lambda res: row)
+    same = res.sensitivity(clients=False)
+    # "This fit" was there, and one fit serves three choices.
+    assert len(fits) == len(same.params) - 3 == len({(id(method), spread) for method, spread in fits})
+
+
+def test_the_plot_has_the_intervals_of_a_fit_by_students_t(monkeypatch):
     rng = np.random.default_rng(5)
     client = np.repeat(np.arange(8), 20)
     X = np.column_stack([np.ones(160), rng.normal(size=160)])
     y = X.sum(axis=1) + 0.7 * rng.normal(size=8)[client] + rng.normal(size=160)
     res = ad.DecentralizedGLM(ad.ClientData.from_arrays(X, y, client), ad.networks.complete(8)).fit()
     assert res.use_t
+    monkeypatch.setattr(sensitivity_module, "_choices", lambda *given: iter(()))
     table = res.sensitivity(clients=False)
-    assert "without" not in table.params.index.get_level_values(0)
+    assert list(table.params.index) == [("this fit", "")]
     drawn = table.plot("x1").collections[0].get_segments()
     assert_allclose(drawn[-1][:, 0], res.conf_int().loc["x1"])
 
