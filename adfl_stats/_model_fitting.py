@@ -51,6 +51,8 @@ class Fitting:
         Those of the kernel, where they were given.
     journal : callable or None
         Makes the journal of a checkpoint from the transport and the number of clients.
+    besides : dict of str
+        Options that are no part of the estimation, on which ranks must agree too, by name.
     """
 
     model: DecentralizedGLM
@@ -58,6 +60,7 @@ class Fitting:
     plan: Plan
     threads: int | None
     journal: Callable[[Counted, int], Journal] | None
+    besides: dict[str, str]
 
     def here(self, gossip: Gossip | None) -> FitRecord:
         """Return the record of a fit in this process, which has all clients."""
@@ -94,7 +97,7 @@ class Fitting:
     @property
     def _facts(self) -> dict[str, str]:
         facts = facts_of_fit(self.model, self.method, self.plan)
-        return facts | {"checkpoint": "none" if self.journal is None else "given"}
+        return facts | self.besides
 
     def _team(self, ranks: MPI) -> int:
         """Return how many threads each rank has: the processors are shared among those of a machine."""

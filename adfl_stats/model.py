@@ -283,11 +283,13 @@ class DecentralizedGLM(ModelTheory):
             heterogeneity=heterogeneity,
             attack=attack,
         )
-        journal = None
+        journal, kept = None, "none"
         if checkpoint is not None:
             seconds = in_interval(every, "every", 0.0, np.inf)
             journal = partial(Journal, Path(checkpoint), facts_of_fit(self, method, plan), seconds)
-        fitting = Fitting(self, method, plan, threads, journal)
+            kept = f"every {seconds:g} s"
+        besides = {"checkpoint": kept, "cov_type": repr(cov_type), "keep_data": repr(keep_data)}
+        fitting = Fitting(self, method, plan, threads, journal, besides)
         with one_blas_thread():
             if spread is not None:
                 record = fitting.by_rank(spread)

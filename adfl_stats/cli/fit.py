@@ -120,11 +120,15 @@ def _fit(options: argparse.Namespace) -> None:
             "are of different libraries. Start with the mpiexec of that library (pip install 'adfl-stats[mpi]' brings "
             "both)"
         )
+    res = None
     with ranks.together():
         if ranks.rank == 0:
-            _tell(_fitted(options, ranks), options)
+            res = _fitted(options, ranks)
         else:
             _take_part(options, ranks)
+    # The other ranks are done: a file that cannot be written is said as without them.
+    if res is not None:
+        _tell(res, options)
 
 
 def _started_by_mpiexec() -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import glob
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -23,9 +25,10 @@ def read_whole(data: str, client: str, *, again: bool) -> bool:
     path = Path(data)
     if again:
         return True
-    if not path.is_file():
+    if path.is_dir() or (glob.has_magic(data) and not path.is_file()):
         return False
-    if path.suffix.lower() not in PARQUET:
+    # Of a file that is not there `read_rows` says so.
+    if path.suffix.lower() not in PARQUET or not path.is_file():
         return True
     try:
         from pyarrow import parquet, types
@@ -52,6 +55,9 @@ def read_rows(path: str, client: str, sep: str | None = None) -> pd.DataFrame:
             frame = pd.read_parquet(path) if suffix in PARQUET else _text(path, suffix, client, sep)
     except ImportError:
         raise ImportError("Parquet files need pyarrow; install it with: pip install 'adfl-stats[parquet]'") from None
+    except FileNotFoundError:
+        # pandas says the name alone.
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
     if client not in frame:
         raise ValueError(
             f"{path} has no column {client!r}, which --client names; its columns are {listing(frame.columns, 12)}"

@@ -142,7 +142,7 @@ class MPI:
             What `work` returned.
         """
         with self.together(), self._quiet(root):
-            self._agree(facts)
+            self.agree(facts)
             waiting = np.flatnonzero(self._comm.allgather(place is None))
             if place is None:
                 self._wait_for(root)
@@ -191,8 +191,14 @@ class MPI:
         """
         return list(self._comm.allgather(value))
 
-    def _agree(self, facts: Mapping[str, Any]) -> None:
-        """Raise ValueError, which names the ranks, where they were given different things."""
+    def agree(self, facts: Mapping[str, Any]) -> None:
+        """Raise ValueError, which names the ranks, where they were given different things; all call this together.
+
+        Parameters
+        ----------
+        facts : mapping
+            What all ranks must agree on, by name; versions and instruction sets besides.
+        """
         mine = {
             "the version of Python": platform.python_version(),
             # From the package itself, which imports this module.

@@ -94,6 +94,7 @@ class RankData:
         with ranks.together():
             if data is not None and not isinstance(data, ClientData):
                 raise TypeError(f"data is a {type(data).__name__}; pass the ClientData of this rank's clients, or None")
+            ranks.agree({})
             return spread_data(ranks, data)
 
     @classmethod
@@ -148,9 +149,12 @@ class RankData:
             raise TypeError(f"ranks is a {type(ranks).__name__}; pass ad.MPI()")
         one_of(missing, "missing", ("raise", "drop"))
         with ranks.together():
-            pattern = str(place_of(path, "path"))
+            pattern, wanted = str(place_of(path, "path")), None if order is None else pd.Index(order)
             request = Request(pattern, formula, client or FILE, offset, exposure, weights, freq_weights, missing)
-            return read_files(ranks, request, by_file=client is None, order=None if order is None else pd.Index(order))
+            # Each rank may have a folder of its own.
+            given = {name: value for name, value in vars(request).items() if name != "path"} | {"client": client}
+            ranks.agree(given | {"order": None if wanted is None else wanted.to_list()})
+            return read_files(ranks, request, by_file=client is None, order=wanted)
 
     @property
     def n_clients(self) -> int:

@@ -200,6 +200,9 @@ def refused(ranks):
         (model, Own(start), {}),
         (model, ad.DFL(), {"rounds": 5 + ranks.rank}),
         (model, ad.DFL(), {"checkpoint": FOLDER / "never" if ranks.rank else None}),
+        # Ranks would bring their estimates together at different times.
+        (model, ad.DFL(), {"checkpoint": FOLDER / "never", "every": float(ranks.rank)}),
+        (model, ad.DFL(), {"cov_type": "CR1" if ranks.rank else None}),
     ):
         meets(ValueError, lambda given=given, method=method, options=options: given.fit(
             method, transport=ranks, **options

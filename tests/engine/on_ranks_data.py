@@ -166,6 +166,11 @@ def refused(ranks):
         lambda: ad.RankData.from_parquet(FOLDER / f"own{ranks.rank}", FORMULA, "client", ranks, order=CIRCLE.labels),
         lambda: ad.RankData.from_parquet(FOLDER / "one.parquet", "y ~ x9", "client", ranks),
         lambda: ad.RankData.from_parquet(FOLDER / "one.parquet", "y ~ center(x1)", "client", ranks),
+        lambda: ad.RankData.from_parquet(FOLDER / "one.parquet", ("y ~ x1", "y ~ 1")[ranks.rank], "client", ranks),
+        lambda: ad.RankData.from_parquet(FOLDER / "one.parquet", FORMULA, ("client", None)[ranks.rank], ranks),
+        lambda: ad.RankData.from_parquet(
+            FOLDER / "one.parquet", FORMULA, "client", ranks, missing=("raise", "drop")[ranks.rank]
+        ),
     ]
     for call in calls:
         try:

@@ -46,6 +46,9 @@ def test_two_ranks_with_rows_of_their_own_give_the_bits_of_all_rows(two_ranks, b
         "order must be the 40 clients of the file 'one.parquet', each once; found are 1",
         "order was given, and the ranks see different files",
         "the file 'one.parquet' has no column 'x9'",
+        "the ranks disagree about formula: rank 0 has y ~ x1, rank 1 has y ~ 1",
+        "the ranks disagree about client: rank 0 has client, rank 1 has None",
+        "the ranks disagree about missing: rank 0 has raise, rank 1 has drop",
         "the terms 'center(x1)' of the formula have values that depend on other rows",
     ],
 )
