@@ -98,8 +98,10 @@ def best_reading(
     if found is None or some is everybody:
         return found
     # Inflation is in units of the clients' own precision, which is that of all their rows again.
-    inflation = 1.0 + (found.law.inflation - 1.0) / min(MOST_ROWS / rows, 1.0)
-    return probabilities(everybody, replace(found, law=replace(found.law, inflation=inflation)))
+    share = min(MOST_ROWS / rows, 1.0)
+    law = replace(found.law, inflation=1.0 + (found.law.inflation - 1.0) / share)
+    minority_inflation = 1.0 + (found.minority_inflation - 1.0) / share
+    return probabilities(everybody, replace(found, law=law, minority_inflation=minority_inflation))
 
 
 class _Comparison:

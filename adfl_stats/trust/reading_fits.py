@@ -9,8 +9,8 @@ from scipy import special
 
 from adfl_stats._types import Array
 from adfl_stats.trust.laplace import SMALL_STEP, ClientLikelihoods, Expansion, expanded
-from adfl_stats.trust.mixture import SCALES, component_shares
-from adfl_stats.trust.readings import Clients, Law, Reading, altered
+from adfl_stats.trust.mixture import MOST_WIDTH, SCALES, component_shares
+from adfl_stats.trust.readings import FIRST_VARIANCE, Clients, Law, Reading, altered
 
 __all__ = ["fit_reading", "probabilities"]
 
@@ -70,6 +70,7 @@ def fit_reading(
         law,
         theta,
         np.zeros_like(theta) if shift is None else shift,
+        1.0 + FIRST_VARIANCE,
         shares,
         np.full(len(SCALES), 1.0 / len(SCALES)),
         -np.inf,
@@ -103,11 +104,13 @@ def _ahead(gains: list[float]) -> float:
 class _Seen:
     """A reading with its likelihood and probabilities, and what these come from.
 
-    That is the factors F_m, also times the roots of the law's scales, the expansions, and likelihoods by scale (M, S).
+    That is the factors F_m of normal clients, also times the roots of the law's scales, and of the minority, the
+    expansions, and likelihoods by scale (M, S).
     """
 
     reading: Reading
     factors: Array
+    minority_factors: Array
     scaled: list[Array]
     normal: Expansion
     minority: Expansion | None
@@ -143,13 +146,15 @@ class _Steps:
         likelihoods, factors = clients.likelihoods, law.factors(clients.roots)
         logs, minority, far = np.full((len(clients.counted), 3), -np.inf), None, None
         normal = self._expanded("normal", likelihoods, reading.theta, factors)
-        scaled = [np.sqrt(k) * factors for k in law.scales] if law.heavy else [factors]
+        scaled = law.scaled(factors)
         tails = np.stack([normal.integrated(one) for one in scaled], axis=1)
         logs[:, 0] = special.logsumexp(tails, axis=1) - np.log(len(law.scales))
+        others = factors
         if reading.minority:
-            minority = self._expanded("minority", likelihoods, self._minority_centres(reading), factors)
-            parts = np.stack([minority.integrated(one) for one in scaled], axis=1)
-            logs[:, 1] = special.logsumexp(parts, axis=1) - np.log(len(scaled))
+            others = reading.minority_law.factors(clients.roots)
+            minority = self._expanded("minority", likelihoods, self._minority_centres(reading), others)
+            parts = np.stack([minority.integrated(one) for one in law.scaled(others)], axis=1)
+            logs[:, 1] = special.logsumexp(parts, axis=1) - np.log(len(law.scales))
         if reading.gross:
             far = self._gross_densities(reading, factors)
             logs[:, 2] = special.logsumexp(far, axis=1)
@@ -161,7 +166,7 @@ class _Steps:
         logs[far_off], total[far_off] = (-np.inf, -np.inf, LOWEST), LOWEST
         posteriors = np.where(clients.counted[:, None], np.exp(logs - total[:, None]), 0.0)
         now = replace(reading, log_likelihood=float(clients.sum(total)), posteriors=posteriors)
-        return _Seen(now, factors, scaled, normal, minority, tails, far)
+        return _Seen(now, factors, others, scaled, normal, minority, tails, far)
 
     def _minority_centres(self, reading: Reading) -> Array:
         """Return the minority's parameters (M, P) or (P,)."""
@@ -187,19 +192,28 @@ class _Steps:
 
     def maximisation(self, seen: _Seen, *, longer: bool) -> Reading:
         """Return the reading with the parameters that its probabilities give."""
-        clients, reading, factors = self.clients, seen.reading, seen.factors
-        posteriors = reading.posteriors
+        clients, reading, posteriors = self.clients, seen.reading, seen.reading.posteriors
         shares = component_shares(clients.sum(posteriors)[None] / clients.n_clients)[0]
         step = clients.step(posteriors[:, 0], *self._marginal(seen))
-        shift, gross_shares = reading.shift, reading.gross_shares
+        shift, gross_shares, inflation = reading.shift, reading.gross_shares, reading.minority_inflation
         if seen.minority is not None and reading.minority == "coherent":
-            shift = shift - step + clients.step(posteriors[:, 1], *seen.minority.marginal(factors))
+            shift = shift - step + clients.step(posteriors[:, 1], *seen.minority.marginal(seen.minority_factors))
+            squares = seen.minority.effect_squares(seen.minority_factors)
+            inflation = min(self._grown_inflation(inflation, posteriors[:, 1], squares, longer=longer), MOST_WIDTH)
         if seen.far is not None:
             parts = special.softmax(seen.far, axis=1) * posteriors[:, 2:]
             gross_shares = clients.sum(parts) / max(float(clients.sum(posteriors[:, 2])), np.finfo(float).tiny)
         law = self._grown(seen, longer=longer)
         theta = reading.theta + step
-        return replace(reading, theta=theta, shift=shift, shares=shares, gross_shares=gross_shares, law=law)
+        return replace(
+            reading,
+            theta=theta,
+            shift=shift,
+            minority_inflation=inflation,
+            shares=shares,
+            gross_shares=gross_shares,
+            law=law,
+        )
 
     def _marginal(self, seen: _Seen) -> tuple[Array, Array]:
         """Return slopes and information about theta, averaged over the scales of the law."""
@@ -227,7 +241,14 @@ class _Steps:
         variances = law.variances * np.clip(growth, 1.0 / MOST_GROWTH, MOST_GROWTH) ** power
         inflation = law.inflation
         if law.inflated:
-            there = weights[:, None] * self.clients.roots.any(axis=1)
-            larger = float(self.clients.sum((there * squares[:, A:]).sum(axis=1)) / self.clients.sum(there.sum(axis=1)))
-            inflation = 1.0 + (inflation - 1.0) * min(max(larger, 1.0 / MOST_GROWTH), MOST_GROWTH) ** power
+            inflation = self._grown_inflation(inflation, weights, squares, longer=longer)
         return replace(law, variances=variances, inflation=inflation)
+
+    def _grown_inflation(self, inflation: float, weights: Array, squares: Array, *, longer: bool) -> float:
+        """Return c as the expected squares (M, K) of effects along the roots of the J_m^-1, the last ones, give it."""
+        roots, power = self.clients.roots, LONGER if longer else 1.0
+        there = weights[:, None] * roots.any(axis=1)
+        along = (there * squares[:, -roots.shape[2] :]).sum(axis=1)
+        total = max(float(self.clients.sum(there.sum(axis=1))), np.finfo(float).tiny)
+        growth = min(max(float(self.clients.sum(along)) / total, 1.0 / MOST_GROWTH), MOST_GROWTH)
+        return 1.0 + (inflation - 1.0) * growth**power

@@ -4,8 +4,8 @@ theta_m = theta + u_m as in `mixture`, with the rows' own likelihood in the plac
 `laplace`). The components are
 
     normal    u_m ~ (0, T),
-    minority  the same about another parameter, or about the one that the client would have if its responses were
-              flipped, shuffled or mirrored,
+    minority  about another parameter, with (c - 1) J_m^-1 added to T, c its own; or as normal clients about the
+              parameter that the client would have if its responses were flipped, shuffled or mirrored,
     gross     u_m ~ (0, k T + (k - 1) J_m^-1) for k on a grid.
 
 T is diagonal with the basis of `spread.pivots`, or zero. It may have the tails of t, and (c - 1) J_m^-1 is added where
@@ -72,6 +72,10 @@ class Law:
         middles = (np.arange(TAIL_POINTS) + 0.5) / TAIL_POINTS
         values = (HEAVY_DF - 2.0) / stats.chi2.ppf(middles, HEAVY_DF)
         return np.asarray(values / values.mean())
+
+    def scaled(self, factors: Array) -> list[Array]:
+        """Return factors F_m times the roots of the scales."""
+        return [np.sqrt(k) * factors for k in self.scales] if self.heavy else [factors]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +150,8 @@ class Reading:
         Of the effects.
     theta, shift : ndarray (P,)
         The normal clients' parameter, given effects of zero; the minority's less that.
+    minority_inflation : float
+        c of a coherent minority, whose clients need not vary as normal ones do.
     shares : ndarray (3,)
         Of the components.
     gross_shares : ndarray (S,)
@@ -163,11 +169,19 @@ class Reading:
     law: Law
     theta: Array
     shift: Array
+    minority_inflation: float
     shares: Array
     gross_shares: Array
     log_likelihood: float
     posteriors: Array
     clients: int
+
+    @property
+    def minority_law(self) -> Law:
+        """The law of the minority's effects."""
+        if self.minority != "coherent":
+            return self.law
+        return replace(self.law, inflation=self.minority_inflation, inflated=True)
 
     @property
     def price(self) -> float:

@@ -12,6 +12,7 @@ from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.transport import EVERYBODY
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
+from adfl_stats.simulate.field_designs import draw
 from adfl_stats.trust.comparison import Proposal, best_reading
 from adfl_stats.trust.laplace import ClientLikelihoods, expanded
 from adfl_stats.trust.reading_fits import fit_reading, probabilities
@@ -175,3 +176,37 @@ def test_a_spread_that_is_asked_for_stays_after_readings_are_compared():
         res = model.fit(heterogeneity="intercept")
     assert (res.client_weights > 0.5).all()
     assert res.record.clients.spread[0, 0] > 0.0
+
+
+def test_a_minority_varies_as_it_does_and_lends_nothing_to_the_law_of_normal_clients():
+    """Theta_m = theta + shift + 3^(1/2) J_m^(-1/2) z in the minority: c = 4. Its estimate has about 90 squares of
+    effects, and so a standard error of about 4 (2 / 90)^(1/2) = .6."""
+    rng = np.random.default_rng(11)
+    M, n, theta, shift = 90, 100, np.array([0.3, 0.5, -0.3]), np.array([0.3, -0.5, 0.0])
+    client, minority = np.repeat(np.arange(M), n), np.arange(M) >= 60
+    X = np.column_stack([np.ones(M * n), rng.standard_normal((M * n, 2))])
+    thetas = np.tile(theta, (M, 1))
+    for m in np.flatnonzero(minority):
+        rows = X[client == m]
+        J = (rows.T * np.exp(rows @ (theta + shift))) @ rows
+        thetas[m] += shift + np.sqrt(3.0) * np.linalg.solve(np.linalg.cholesky(J).T, rng.standard_normal(3))
+    y = rng.poisson(np.exp(np.einsum("ij,ij->i", X, thetas[client]))).astype(float)
+    likelihoods = ClientLikelihoods(ad.ClientData.from_arrays(X, y, client), Family("poisson"), np.ones(M))
+    information = likelihoods.at(np.tile(theta, (M, 1)))[2]
+    clients = Clients(likelihoods, EVERYBODY, np.ones(M, dtype=bool), information, np.full(3, 0.1))
+    own, active = 0.1 * np.eye(3), np.arange(3)
+    alike = fit_reading(clients, "coherent", law_of(own, active[:0]), theta, shift)
+    assert alike.minority_inflation == pytest.approx(4.0, abs=1.8)
+    assert ((alike.posteriors[:, 1] > 0.5) == minority).all()
+    assert_allclose(alike.theta, theta, atol=0.04)
+    # Before the minority had a c of its own, the spread of its effects was taken for one of all clients.
+    differing = fit_reading(clients, "coherent", law_of(own, active), theta, shift)
+    assert differing.criterion > alike.criterion
+    assert differing.law.variances.max() < 0.1
+
+
+def test_wide_minorities_keep_no_client_among_the_normal_ones():
+    sim = draw("poisson-p10-OOD.4", 0)
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    res = ad.DecentralizedGLM(data, ad.networks.directed_circle(100, 5), "poisson").fit()
+    assert ((res.client_weights < 0.5).to_numpy() == sim.abnormal).all()
