@@ -12,8 +12,10 @@ from adfl_stats._arguments import in_interval, listing, one_of, whole_number
 from adfl_stats._threads import one_blas_thread, team_of
 from adfl_stats._types import Array
 from adfl_stats.engine.attacks import Attack
+from adfl_stats.engine.ledger import Counted, phase
 from adfl_stats.engine.plan import MAX_ROUNDS, MOST_ROUNDS, Plan, Run
 from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.transport import LOCAL
 from adfl_stats.inference.contrast_errors import contrast_table
 from adfl_stats.inference.objective_results import ObjectiveRecord, ObjectiveResults, at_params
 from adfl_stats.inference.record import run_parts
@@ -130,7 +132,8 @@ class DecentralizedModel:
         problem = self._problem(team_of(threads))
         check_needs(method, problem, plan)
         with one_blas_thread():
-            outcome = checked_outcome(method, problem, method.estimate(problem, plan))
+            with phase(problem.transport, "rounds"):
+                outcome = checked_outcome(method, problem, method.estimate(problem, plan))
             parts: dict[str, Any] = run_parts(problem, method, outcome, plan, [])
             if (spent := getattr(problem.objective, "spent", None)) is not None:
                 parts["details"] |= spent()
@@ -184,7 +187,8 @@ class DecentralizedModel:
     def _problem(self, threads: int) -> Problem:
         # Minibatches of a fit begin with the first, whatever was fitted before.
         fresh = getattr(self.objective, "fresh", None)
-        return Problem(self.objective if fresh is None else fresh(), self.network, self.weighting, threads)
+        objective = self.objective if fresh is None else fresh()
+        return Problem(objective, self.network, self.weighting, threads, Counted(LOCAL))
 
 
 def _said_of(problem: Problem) -> dict[str, Any]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats._files import size_in_words
-from adfl_stats.engine.ledger import MAXIMUM, NEIGHBOURS, ROW, SUM, Ledger
-from adfl_stats.inference.record import FitRecord
+from adfl_stats.engine.ledger import MAXIMUM, NEIGHBOURS, ROW, SUM
+from adfl_stats.inference.record import FitRecord, RunRecord
 from adfl_stats.network.network import Network
 
 __all__ = ["Communication", "before_inference", "communication_of"]
@@ -21,12 +22,11 @@ WORDS = {
     ROW: ("its own numbers", "everybody"),
     NEIGHBOURS: ("its estimate", "each neighbour"),
 }
-BYTES = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Communication:
-    """What a client sent in a fit, from `Results.communication`.
+    """What a client sent in a fit, from ``res.communication()``.
 
     Attributes
     ----------
@@ -61,6 +61,11 @@ class Communication:
         return round(float((self.table["numbers"] * self._receivers).sum()))
 
     @property
+    def bytes(self) -> int:
+        """The bytes of `numbers`."""
+        return round(float((self.table["bytes"] * self._receivers).sum()))
+
+    @property
     def _receivers(self) -> pd.Series:
         return pd.Series(np.where(self.table["to"] == WORDS[NEIGHBOURS][1], self.neighbours, 1.0), self.table.index)
 
@@ -82,7 +87,7 @@ class Communication:
         str
             The numbers of a client and the rounds.
         """
-        size, hub = size_in_words(BYTES * self.numbers), f"one Newton step through a hub: {self.hub} numbers"
+        size, hub = size_in_words(self.bytes), f"one Newton step through a hub: {self.hub} numbers"
         return f"a client sent {self.numbers:,} numbers ({size}); {hub}"
 
     def __str__(self) -> str:
@@ -104,31 +109,29 @@ class Communication:
 def communication_of(record: FitRecord) -> Communication:
     """Return what left a client; inference is computed first, so that it is counted."""
     record.at_estimate.parts()
-    P = len(record.names)
-    return Communication(_table(record.ledger, P), record.rounds_needed, P, _listeners(record))
+    return _communication(record, PHASES)
 
 
-def before_inference(record: FitRecord) -> Communication:
+def before_inference(record: RunRecord) -> Communication:
     """Return what left a client until inference, of which more may be computed later."""
-    P = len(record.names)
-    table = _table(record.ledger, P)
-    return Communication(table[table["phase"] != "inference"], record.rounds_needed, P, _listeners(record))
+    return _communication(record, PHASES[:-1])
 
 
-def _table(ledger: Ledger, P: int) -> pd.DataFrame:
-    """Return the entries in the order of the phases."""
+def _communication(record: RunRecord, phases: Sequence[str]) -> Communication:
+    """Return what left a client in some phases, in their order."""
+    P, width = len(record.names), record.theta.dtype.itemsize
     columns = ["phase", "what", "to", "messages", "numbers", "bytes", "largest", "matrix", "gossip", "gossip_numbers"]
     rows = [
-        (name, *WORDS[kind], one.messages, one.numbers, BYTES * one.numbers, one.largest, one.largest >= P * P > 1,
+        (name, *WORDS[kind], one.messages, one.numbers, width * one.numbers, one.largest, one.largest >= P * P > 1,
          one.gossip_rounds, one.gossip_numbers)
-        for name in PHASES
+        for name in phases
         for kind in WORDS
-        if (one := ledger.entries.get((name, kind))) is not None
+        if (one := record.ledger.entries.get((name, kind))) is not None
     ]  # fmt: skip
-    return pd.DataFrame(rows, columns=columns)
+    return Communication(pd.DataFrame(rows, columns=columns), record.rounds_needed, P, _listeners(record))
 
 
-def _listeners(record: FitRecord) -> float:
+def _listeners(record: RunRecord) -> float:
     """Return the mean number of others that hear a client; of a schedule, in its first network."""
     network = record.network if isinstance(record.network, Network) else record.network.at(0).network
     return float(network.n_edges / network.n_clients)

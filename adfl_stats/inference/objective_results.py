@@ -16,6 +16,7 @@ from adfl_stats._types import Array
 from adfl_stats.engine.plan import Run
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.inference.clustered import carry_weight
+from adfl_stats.inference.communication import Communication, before_inference
 from adfl_stats.inference.estimates import Estimates
 from adfl_stats.inference.privacy_noise import noise_covariance
 from adfl_stats.inference.record import RunRecord
@@ -224,18 +225,39 @@ class ObjectiveResults(Estimates):
         Returns
         -------
         DataFrame
-            total; gradient : its norm at `params`; weight; influence : M pi_m; distance : of its estimate from
-            `params`.
+            total; gradient : its norm at `params`; flagged : whether its weight is below a tenth of the largest, a
+            threshold and no test; weight; influence : M pi_m; distance : of its estimate from `params`.
         """
         fit = self.record
         columns = {
             "total": fit.totals,
             "gradient": np.sqrt(row_squares(fit.gradients, 0.0)),
+            "flagged": ~fit.trusted,
             "weight": fit.weights,
             "influence": fit.influence,
             "distance": np.sqrt(row_squares(fit.theta, fit.params)),
         }
         return pd.DataFrame(columns, index=fit.labels.rename(fit.client_name))
+
+    def communication(self) -> Communication:
+        """Say what left a client until inference: how many numbers, in which phase, to whom.
+
+        Returns
+        -------
+        Communication
+            As for `Results`; an exchange counts once however many local steps go before it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import adfl_stats as ad
+        >>> losses = ad.Losses(lambda m, theta, rng: theta - m, np.ones(4), np.zeros(2))
+        >>> res = ad.DecentralizedModel(losses, ad.networks.complete(4)).fit(ad.DFL(local_steps=5), step=0.1, rounds=30)
+        >>> sent = res.communication().to_frame()
+        >>> sent.loc[sent["to"] == "each neighbour", ["messages", "numbers"]].to_numpy().tolist()
+        [[30, 60]]
+        """
+        return before_inference(self.record)
 
     def summary(self, alpha: float = 0.05) -> Summary:
         """Return parameters, clients, network and notes as one text.
@@ -256,6 +278,9 @@ class ObjectiveResults(Estimates):
 
     def __repr__(self) -> str:
         return f"ObjectiveResults({self.record.method}, {len(self.record.labels)} clients, P={len(self.record.names)})"
+
+    def _repr_html_(self) -> str:
+        return str(self.summary().as_html())
 
     @property
     def _clients(self) -> int:

@@ -191,7 +191,10 @@ def screen(res: Results, q: float = FDR, *, method: str = "score") -> Screening:
     """
     fit = getattr(res, "record", None)
     if not isinstance(fit, FitRecord):
-        raise TypeError(f"res is a {type(res).__name__}; pass the results of a fit, as in ad.screen(model.fit())")
+        raise TypeError(
+            f"res is a {type(res).__name__}; tests of clients need the scores and curvatures of a generalised linear "
+            "model: pass the results of such a fit, as in ad.screen(model.fit())"
+        )
     _check_rows(fit)
     return screen_fit(fit, q, method)
 

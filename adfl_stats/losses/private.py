@@ -4,7 +4,8 @@ The gradient of a client's row is shortened to the length `clip`; to the mean ov
 clip / n where a row is left out (its contribution set to zero, n being public), Gaussian noise of standard deviation
 noise x clip / n is added. All that a client sends follows from such gradients, and so does its weight, so that a row is
 protected against neighbours and against everybody who sees the messages. Releases compose by Renyi differential privacy
-(Mironov 2017), counted by the package dp-accounting.
+(Mironov 2017), counted by the package dp-accounting. Noise is that of the seed and of the number of the release: who
+sees two fits with one seed takes their difference, in which it cancels.
 """
 
 from __future__ import annotations
@@ -35,6 +36,13 @@ class PrivateGLM:
     zero, the clients' numbers of rows being public; for a row that is exchanged for another the effect is up to twice
     as large, and epsilon that of half the noise.
 
+    The guarantee is that of one fit. Messages of two fits with the same seed tell exact gradients, as the noise cancels
+    in their differences: give every fit that anybody sees a seed of its own. All of them together cost
+    ``spent_epsilon(noise, releases)`` with the releases of all.
+
+    Without noise it is a model with rows clipped and no guarantee: bounded gradients row by row, where ``DFL(clip=)``
+    bounds those of clients.
+
     Parameters
     ----------
     data : ClientData
@@ -48,7 +56,7 @@ class PrivateGLM:
     delta : float
         The probability with which the guarantee may fail, below one over the number of rows of a client.
     seed : int
-        Of the noise. For a guarantee in practice it must be secret.
+        Of the noise. For a guarantee in practice it must be secret, and that of no other fit.
 
     Examples
     --------

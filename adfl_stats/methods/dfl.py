@@ -37,7 +37,7 @@ class DFL(Method):
         The greatest length of a client's gradient, in the user's coordinates; longer ones are shortened to it. The
         paper assumes bounded gradients (section 6). In the limit clients then count as in Huber's M-estimation, the
         weight of a client with gradient g being omega_m min(1, clip / ||g||); there are no standard errors where a
-        gradient is shortened at the estimate.
+        gradient is shortened at the estimate. Gradients of rows are clipped by ``losses.PrivateGLM(clip=, noise=0.0)``.
     local_steps : int
         Gradient steps between two exchanges, 1 in the paper. With k steps of size alpha the limit moves by about
         alpha (k - 1) / 2 H^-1 sum_m v_m f_m H_m g_m on a complete network, which is zero where clients are alike;

@@ -21,12 +21,18 @@ def descent_notes(details: Mapping[str, Any]) -> list[str]:
             f"Clients did {details['local_steps']} gradient steps between exchanges, which moves the limit where "
             "clients differ; DecentralizedGLM.local_updates says by how much."
         )
-    if "epsilon" in details:
+    if "epsilon" in details and not details["noise"]:
+        notes.append(
+            f"Gradients of rows longer than {details['row_clip']:.3g} were shortened to that length. Without noise "
+            "there is no differential privacy."
+        )
+    elif "epsilon" in details:
         notes.append(
             f"Differential privacy: epsilon = {details['epsilon']:.3g} at delta = {details['delta']:.1g} for a row of "
             f"a client, after {details['releases']} releases of its gradient, rows clipped at "
             f"{details['row_clip']:.3g}, with noise of {details['noise']:.3g} times the largest effect of a row. "
-            "Estimates and weights are protected; standard errors, which include the noise, and the gradients of "
-            "clients are computed from the rows, and are not."
+            "That is the cost of this fit, if its seed is secret and no other fit has it. Estimates and weights are "
+            "protected; standard errors, which include the noise, and the gradients of clients are computed from the "
+            "rows, and are not."
         )
     return notes

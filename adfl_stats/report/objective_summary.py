@@ -100,6 +100,7 @@ def objective_notes(res: ObjectiveResults) -> list[str]:
         errors,
         *([f"The first {MOST_PARAMETERS} of {P} parameters are listed."] if P > MOST_PARAMETERS else []),
         *descent_notes(res.record.details),
+        f"Until inference {res.communication().in_words()}. See communication().",
         f"The mean gradient at the estimate has norm {res.gradient_norm:.3g}; the clients' estimates are up "
         f"to {res.clients()['distance'].max():.3g} away from it.",
         *(

@@ -210,3 +210,39 @@ def test_a_hessian_that_is_not_finite_gives_no_standard_errors():
 def test_bad_arguments_are_named(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+def test_clients_that_lost_their_weight_are_flagged_and_drawn():
+    model = ad.DecentralizedModel(LeastSquares(bad=[2, 5]), NETWORK)
+    res = model.fit(ad.ADFL(lam=4.0, init=ad.Bridge("median")), step=0.1, rounds=200)
+    table = res.clients()
+    assert table.index[table["flagged"]].tolist() == ["site 2", "site 5"]
+    ax = ad.plots.clients(res)
+    assert ax.get_ylabel() == "norm of the gradient"
+    assert [drawn.get_label() for drawn in ax.collections] == ["trusted (7)", "down-weighted (2)"]
+    heights = np.concatenate([drawn.get_offsets()[:, 1] for drawn in ax.collections])
+    assert_allclose(np.sort(heights), np.sort(table["gradient"]))
+    assert ad.plots.network(res, by="flag").get_title()
+    assert "<table" in res._repr_html_()
+    with pytest.raises(TypeError, match="need the scores and curvatures"):
+        ad.screen(res)
+
+
+def test_what_left_a_client_is_counted(tmp_path):
+    """P numbers to each neighbour in every round, whatever the local steps; four bytes each in single precision."""
+    res = ad.DecentralizedModel(LeastSquares(), NETWORK).fit(ad.DFL(local_steps=4), step=0.05, rounds=25, lines=5)
+    sent = res.communication().to_frame()
+    told = sent[sent["to"] == "each neighbour"].iloc[0]
+    assert told[["phase", "messages", "numbers", "bytes"]].tolist() == ["rounds", 25, 25 * P, 8 * 25 * P]
+    assert set(sent["phase"]) == {"rounds"}
+    assert res.communication().in_words() in " ".join(str(res.summary()).split())
+    res.save(tmp_path / "fit")
+    assert ad.load(tmp_path / "fit").communication().to_frame().equals(sent)
+    single = ad.Losses(lambda m, t, rng: t - m, np.ones(M), np.zeros(P), labels=LABELS, precision="float32")
+    table = ad.DecentralizedModel(single, NETWORK).fit(step=0.1, rounds=25).communication().to_frame()
+    assert table.loc[table["to"] == "each neighbour", "bytes"].item() == 4 * 25 * P
+    stages = ad.DecentralizedModel(LeastSquares(), NETWORK).fit(ad.ADFL(lam=1.0, stages=2), step=0.05, rounds=25)
+    assert (
+        stages.communication().to_frame().query("to == 'each neighbour'")["messages"].sum()
+        == stages.record.total_rounds
+    )

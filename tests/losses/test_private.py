@@ -153,6 +153,45 @@ def test_standard_errors_include_the_noise():
     assert "are computed from the rows, and are not" in " ".join(text.split())
 
 
+def test_noise_of_one_seed_cancels_between_fits_and_that_of_two_does_not():
+    """Why the docs ask for a seed of its own for every fit that anybody sees."""
+    _, data = linear()
+
+    def messages(seed, start):
+        private = ad.losses.PrivateGLM(data, clip=3.0, noise=50.0, seed=seed)
+        model = ad.DecentralizedModel(private, ad.networks.complete(M))
+        return model.fit(ad.DFL(init=start), step=1.0, rounds=1).client_params.to_numpy() - start
+
+    exact = ad.losses.PrivateGLM(data, clip=3.0, noise=0.0)
+    here, there = np.zeros(p), np.ones(p)
+    wanted = exact.exact_gradients(there) - exact.exact_gradients(here)
+    assert_allclose(messages(1, here) - messages(1, there), wanted, atol=1e-12)
+    assert np.abs(messages(1, here) - messages(2, there) - wanted).max() > 1.0
+    # The releases of two fits cost what those of one with both would.
+    assert ad.losses.spent_epsilon(50.0, 2) > ad.losses.spent_epsilon(50.0, 1) > 0.0
+
+
+def test_rows_are_clipped_without_noise_too():
+    """Counts with heavy tails, from a start with means in the thousands: the M-estimate, found by scipy."""
+    rng = np.random.default_rng(5)
+    X = np.column_stack([np.ones(M * n), rng.normal(size=(M * n, 2))])
+    y = rng.poisson(np.exp(X @ [1.0, 0.6, -0.4])) * np.where(rng.uniform(size=M * n) < 0.03, 100.0, 1.0)
+    data = ad.ClientData.from_arrays(X, y, np.repeat(np.arange(M), n))
+    how, far = {"step": 0.1, "rounds": 3000}, np.array([5.0, 1.5, 1.5])
+    private = ad.losses.PrivateGLM(data, "poisson", clip=2.0, noise=0.0)
+    network = ad.networks.complete(M)
+    res = ad.DecentralizedModel(private, network).fit(ad.DFL(init=far), **how)
+    with pytest.raises(ad.DivergenceError):
+        ad.DecentralizedGLM(data, network, "poisson").fit(ad.DFL(init=far), **how)
+    bound = 2.0 / np.linalg.norm(X, axis=1)
+    solved = optimize.root(lambda t: X.T @ np.clip(np.exp(X @ t) - y, -bound, bound) / len(y), [1.0, 0.6, -0.4])
+    assert_allclose(res.params, solved.x, atol=1e-6)
+    assert res.bse.notna().all()
+    text = " ".join(str(res.summary()).split())
+    assert "Gradients of rows longer than 2 were shortened" in text
+    assert "no differential privacy" in text
+
+
 def test_files_keep_the_noise(tmp_path):
     _, data = linear()
     private = ad.losses.PrivateGLM(data, clip=3.0, noise=10.0)

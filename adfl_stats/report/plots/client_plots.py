@@ -8,6 +8,7 @@ import numpy as np
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array
+from adfl_stats.inference.record import FitRecord
 from adfl_stats.report.plots._axes import (
     CROWD,
     DOUBTED,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from adfl_stats.inference.heterogeneity import Heterogeneity
+    from adfl_stats.inference.objective_results import ObjectiveResults
     from adfl_stats.inference.results import Results
     from adfl_stats.inference.screening import Screening
 
@@ -34,15 +36,16 @@ __all__ = ["clients", "heterogeneity", "screening"]
 MOST_NAMED = 12
 
 
-def clients(res: Results, ax: Axes | None = None, label: int = 5) -> Axes:
+def clients(res: Results | ObjectiveResults, ax: Axes | None = None, label: int = 5) -> Axes:
     """Plot every client's score statistic, with the down-weighted clients in another colour.
 
     Clients are in order of the statistic, on a root scale, with the band that a client following
-    the model leaves with probability .05, as the p-values of `Results.clients` have it.
+    the model leaves with probability .05, as the p-values of `Results.clients` have it. Of a fit of any loss it is the
+    norm of the client's gradient at the estimate, for which there is no such band.
 
     Parameters
     ----------
-    res : Results
+    res : Results or ObjectiveResults
         A fit.
     ax : matplotlib axes, optional
         Where to draw; a new figure if not given.
@@ -63,18 +66,23 @@ def clients(res: Results, ax: Axes | None = None, label: int = 5) -> Axes:
     >>> ad.plots.clients(model.fit()).get_ylabel()
     'root of the score statistic'
     """
-    ax = axes_for(ax)
-    fit, model = res.record, res.record.clients
-    order = np.argsort(model.statistics, kind="stable")
+    ax, fit = axes_for(ax), res.record
+    judged = fit.clients if isinstance(fit, FitRecord) else None
+    heights = res.clients()["gradient"].to_numpy() if judged is None else np.sqrt(judged.statistics)
+    order = np.argsort(heights, kind="stable")
     names, trusted = fit.labels[order], fit.trusted[order]
-    place, height = np.arange(1, len(order) + 1), np.sqrt(model.statistics[order])
-    limit = np.sqrt(model.quantile(0.95)[order])
-    ax.fill_between(place, 0, limit, color=QUIET, alpha=0.15, lw=0, label="95 % of clients that follow the model")
+    place, height = np.arange(1, len(order) + 1), heights[order]
+    if judged is not None:
+        limit = np.sqrt(judged.quantile(0.95)[order])
+        ax.fill_between(place, 0, limit, color=QUIET, alpha=0.15, lw=0, label="95 % of clients that follow the model")
     for mask, colour, text in ((trusted, TRUSTED, "trusted"), (~trusted, DOUBTED, "down-weighted")):
         size = float(np.clip(2400.0 / len(order), 5.0, 18.0))
         ax.scatter(place[mask], height[mask], s=size, color=colour, label=f"{text} ({int(mask.sum())})", zorder=3)
     ax.locator_params(axis="x", integer=True)
-    ax.set(xlabel="clients, by score", ylabel="root of the score statistic", ylim=(0, None))
+    measure, by = (
+        ("root of the score statistic", "score") if judged is not None else ("norm of the gradient", "gradient")
+    )
+    ax.set(xlabel=f"clients, by {by}", ylabel=measure, ylim=(0, None))
     key(ax, loc="upper left")
     ax.autoscale_view()
     name_points(ax, place, height, names, range(len(order) - 1, max(len(order) - 1 - label, -1), -1), left=True)
