@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from adfl_stats._arguments import in_interval, listing, one_of, whole_number
 from adfl_stats._threads import one_blas_thread, team_of
@@ -143,7 +144,7 @@ class DecentralizedModel:
             parts["details"] |= _said_of(problem)
         return ObjectiveResults(ObjectiveRecord(**parts))
 
-    def contrasts(self, res: ObjectiveResults, contrasts: Any, alpha: float = 0.05) -> pd.DataFrame:
+    def contrasts(self, res: ObjectiveResults, contrasts: ArrayLike, alpha: float = 0.05) -> pd.DataFrame:
         """Return estimates c' theta with standard errors by client, however many parameters there are.
 
         The variance is M / (M - 1) sum_m (v_m g_m' u / M)^2 with H u = c, solved by conjugate gradients from Hessian

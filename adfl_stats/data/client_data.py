@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from adfl_stats._arguments import finite_float64, flag, one_of
 from adfl_stats._files import place_of
@@ -31,6 +29,7 @@ from adfl_stats.data.columns import (
 from adfl_stats.data.formula import ParsedFormula, callers_names
 from adfl_stats.data.parts import check_parts
 from adfl_stats.data.table import read_table
+from adfl_stats.data.views import changeable, frozen
 
 __all__ = ["ClientData", "assembled", "table_data"]
 
@@ -184,18 +183,18 @@ class ClientData:
             row_weights = None if row_weights is None else row_weights[order]
         offsets = np.searchsorted(codes, np.arange(len(labels) + 1)).astype(np.int64)
         return assembled(
-            X=_frozen(matrix),
-            y=_frozen(response),
-            offsets=_frozen(offsets),
+            X=frozen(matrix),
+            y=frozen(response),
+            offsets=frozen(offsets),
             labels=labels,
             names=[str(name) for name in columns],
             y_name=str(getattr(y, "name", None) or "y"),
             client_name=str(getattr(client, "name", None) or "client"),
-            linear_offset=None if linear_offset is None else _frozen(linear_offset),
-            row_weights=None if row_weights is None else _frozen(row_weights),
+            linear_offset=None if linear_offset is None else frozen(linear_offset),
+            row_weights=None if row_weights is None else frozen(row_weights),
             classes=classes,
             row_labels=row_labels,
-            row_order=None if order is None else _frozen(order),
+            row_order=None if order is None else frozen(order),
         )
 
     @classmethod
@@ -359,9 +358,9 @@ class ClientData:
         ClientData
             With `set_aside`.
         """
-        X, y = _changeable(self.X), _changeable(self.y)
-        linear_offset = None if self.linear_offset is None else _changeable(self.linear_offset)
-        weights = None if self.row_weights is None else _changeable(self.row_weights)
+        X, y = changeable(self.X), changeable(self.y)
+        linear_offset = None if self.linear_offset is None else changeable(self.linear_offset)
+        weights = None if self.row_weights is None else changeable(self.row_weights)
         # A response of another client is in the family's domain.
         response = float(self.y[self.offsets[np.argmin(clients)]])
         for m in np.flatnonzero(clients):
@@ -373,11 +372,11 @@ class ClientData:
                 weights[rows] = 1.0
         return assembled(
             self,
-            X=_frozen(X),
-            y=_frozen(y),
-            linear_offset=None if linear_offset is None else _frozen(linear_offset),
-            row_weights=None if weights is None else _frozen(weights),
-            set_aside=_frozen(clients),
+            X=frozen(X),
+            y=frozen(y),
+            linear_offset=None if linear_offset is None else frozen(linear_offset),
+            row_weights=None if weights is None else frozen(weights),
+            set_aside=frozen(clients),
         )
 
     def in_order(self, labels: Iterable[Hashable]) -> ClientData:
@@ -411,14 +410,14 @@ class ClientData:
         rows = np.repeat(self.offsets[order] - offsets[:-1], sizes) + np.arange(self.n_rows)
         return assembled(
             self,
-            X=_frozen(self.X[rows]),
-            y=_frozen(self.y[rows]),
-            offsets=_frozen(offsets.astype(np.int64)),
+            X=frozen(self.X[rows]),
+            y=frozen(self.y[rows]),
+            offsets=frozen(offsets.astype(np.int64)),
             labels=self.labels[order],
-            linear_offset=None if self.linear_offset is None else _frozen(self.linear_offset[rows]),
-            row_weights=None if self.row_weights is None else _frozen(self.row_weights[rows]),
-            row_order=_frozen(rows if self.row_order is None else self.row_order[rows]),
-            set_aside=None if self.set_aside is None else _frozen(self.set_aside[order]),
+            linear_offset=None if self.linear_offset is None else frozen(self.linear_offset[rows]),
+            row_weights=None if self.row_weights is None else frozen(self.row_weights[rows]),
+            row_order=frozen(rows if self.row_order is None else self.row_order[rows]),
+            set_aside=None if self.set_aside is None else frozen(self.set_aside[order]),
             cuts=None,
         )
 
@@ -461,22 +460,3 @@ def table_data(
     table = read_table(frame, formula, roles, missing, caller)
     data = ClientData.from_arrays(table.X, table.y, names=table.names, **table.roles)
     return assembled(data, spec=table.spec, formula=table.formula, n_dropped=table.n_dropped)
-
-
-def _changeable(array: Array) -> Array:
-    """Return a copy; of a memory map a private one, whose pages are copied only where they are written to."""
-    root: Any = array
-    while isinstance(root, np.ndarray) and not isinstance(root.base, mmap.mmap):
-        root = root.base
-    if not isinstance(root, np.memmap) or root.filename is None or not Path(root.filename).exists():
-        return array.copy()
-    begin = root.offset + array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-    private: Array = np.memmap(root.filename, np.float64, "c", begin, array.shape).view(np.ndarray)
-    return private
-
-
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only view; the user's own array keeps its flags."""
-    view = array.view()
-    view.flags.writeable = False
-    return view

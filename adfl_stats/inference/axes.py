@@ -66,7 +66,7 @@ class Axes:
     def turned(self, matrices: Array) -> Array:
         """Return R'AR for nonnegative definite curvatures (..., P, P) of the coefficients.
 
-        Where a client knows nothing along an axis, what rounding leaves there is taken for the zero that it is.
+        Where a client has no information along an axis, what rounding leaves there is set to zero.
         """
         turned = self.root.T @ matrices @ self.root
         largest = np.square(np.sqrt(np.diagonal(matrices, axis1=-2, axis2=-1)) @ np.abs(self.root))

@@ -34,8 +34,8 @@ With p_m = A_m' H^-1 c, l_m = K_m p_m and r_m = H^-1 Omega_m p_m - S l_m / 2,
 a diagonal and a matrix of rank 2 P at most, so that G itself is never formed.
 
 All this is computed in coordinates in which H is the identity and the variances are about one. In those of the
-coefficients a covariate with a large mean would leave each client's own information without full rank to the eye of
-rounding errors, and extreme units would overflow.
+coefficients a covariate with a large mean would make each client's own information numerically rank-deficient,
+and extreme units would overflow.
 
 Bell, R. M. & McCaffrey, D. F. (2002). Bias reduction in standard errors for linear regression with multi-stage samples.
 Survey Methodology 28, 169-181.

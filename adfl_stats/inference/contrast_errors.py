@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from adfl_stats._arguments import float64_array
@@ -20,7 +20,7 @@ TOLERANCE, MOST_PRODUCTS = 1e-8, 1000
 
 
 def contrast_table(
-    res: ObjectiveResults, products: Callable[[Array, Array], Array], contrasts: Any, alpha: float
+    res: ObjectiveResults, products: Callable[[Array, Array], Array], contrasts: ArrayLike, alpha: float
 ) -> pd.DataFrame:
     """Return estimates and standard errors of c' theta; see `DecentralizedModel.contrasts`."""
     fit, P = res.record, len(res.record.names)

@@ -42,7 +42,7 @@ def embedding(small: ClientData, large: ClientData, names: tuple[str, str]) -> A
     """Return B (p_large, p_small) with X_small = X_large B.
 
     A column that the larger design has under the same name with the same values has a unit vector. Others are combined
-    from its columns by least squares, so that other units, codings of factors or splines are seen as what they are.
+    from its columns by least squares, so that other units, codings of factors and bases of splines are recognised.
 
     Raises
     ------

@@ -106,9 +106,9 @@ class ADFL(Method):
     protect : labels, indices or boolean mask, optional
         Clients that keep their full weight whatever their data say. They are judged as the others are.
     rule : Bridge, ClippedGossip, GeometricMedian, IOS, NNA or None
-        How a client combines what it hears, in the place of the weighted mean: against neighbours that lie
-        (`attacks`), while the weights are for data that do not fit. With a rule there are no standard errors, and no
-        theory of the paper.
+        How a client combines what it hears, in the place of the weighted mean: against neighbours that send false
+        estimates (`attacks`), while the weights are for data that do not fit. With a rule there are no standard
+        errors, and no theory of the paper.
     clip : float or None
         The greatest length of a client's gradient, in the user's coordinates; longer ones are shortened to it. The
         paper assumes bounded gradients (section 6). In the limit clients then count as in Huber's M-estimation, the

@@ -20,11 +20,10 @@ __all__ = ["GeometricMedian"]
 class GeometricMedian(Combining):
     """RFA of Pillutla, Kakade & Harchaoui (2022, IEEE TSP), with the neighbourhood in the place of the server.
 
-    A client takes the z that minimises sum_k w_mk ||z - x_k|| over what it hears and its own estimate, by
-    the smoothed iteration of Weiszfeld, begun at their weighted mean. It does not need the number of
-    abnormal clients and works on directed networks; normal clients must have more than half of the weight of a
-    neighbourhood. A client to
-    which W gives no weight of its own joins its d neighbours as one of d + 1.
+    A client takes the z that minimises sum_k w_mk ||z - x_k|| over what it hears and its own estimate, by the smoothed
+    iteration of Weiszfeld, begun at their weighted mean. It does not need the number of abnormal clients and works on
+    directed networks; normal clients must have more than half of the weight of a neighbourhood. A client to which W
+    gives no weight of its own joins its d neighbours as one of d + 1.
 
     Parameters
     ----------

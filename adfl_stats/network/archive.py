@@ -56,7 +56,7 @@ def _weights(network: Network, name: str) -> dict[str, Numbers]:
 
 
 def _network(arrays: Mapping[str, Numbers], name: str, labels: pd.Index) -> Network:
-    """Return a network whose arrays are checked: the indices are read without looking, and the weights are believed."""
+    """Return a network from arrays that are checked here: `Network.from_checked` checks nothing."""
     names = [f"{name}.{part}" for part in ("data", "indices", "indptr")]
     if not all(part in arrays for part in names):
         raise StorageError(f"it lacks a part of the network: {', '.join(names)}")

@@ -93,7 +93,7 @@ def _npz(path: Path) -> Content:
 
 
 def _sparse(path: Path) -> Any:
-    """Return a sparse matrix whose indices are checked: SciPy believes them, and a file may be damaged."""
+    """Return a sparse matrix whose indices are checked: SciPy does not check them, and a file may be damaged."""
     matrix = sparse.load_npz(path)
     if max(matrix.shape) > max(1, matrix.nnz):
         raise ValueError(f"it has shape {matrix.shape} and {matrix.nnz} entries; every client needs one in its row")

@@ -14,6 +14,7 @@ from adfl_stats.engine.numerical_error import floored
 from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.communication import before_inference
 from adfl_stats.inference.covariance import Inference
+from adfl_stats.inference.record import FitRecord
 from adfl_stats.inference.screening import FDR, adjusted_p_values
 from adfl_stats.losses.design_checks import too_few_to_judge
 from adfl_stats.network.measures import LEAST_INFLUENCE
@@ -202,41 +203,9 @@ def summary_notes(res: Results) -> list[str]:
         notes.append(
             f"Some clients sent false messages (attack {fit.details['attack']}): a stress test, outside the theory."
         )
-    if "lam" in fit.details:
-        suspicion = {
-            "norm": "gradient norm",
-            "loss": "mean loss",
-            "score": "excess of the root score statistic (one dispersion) over that of its chi-square .95 quantile",
-        }[fit.details["measure"]]
-        chosen = " (by cross-validation)" if "lambda_path" in fit.details else ""
-        notes.append(
-            f"Weights exp(-lambda s) over their largest, lambda = {fit.details['lam']:.3g}{chosen}, s = {suspicion}, "
-            f"{fit.details['stages']} stage(s). P-values and flags are those of the score test of the model of "
-            "clients, with its own null distribution; they may disagree with these weights."
-        )
-    if fit.details.get("equalise"):
-        notes.append(
-            f"A client's weight is its probability of following the majority, under a model of clients with spread "
-            f"{fit.clients.spread_kind} and components {fit.clients.components}. Low weight means that the client does "
-            "not fit the majority; it does not mean that its data are corrupt."
-        )
-        notes += [check.note for check in unseen_contamination(fit)]
+    notes += _weight_notes(fit)
     notes += _flag_notes(res) + _misfit_notes(res)
-    if fit.glance.differ:
-        mean = {
-            "client": "each client counts once",
-            "sample": "clients count by their rows",
-            "random-effects": "clients count by their information about it",
-        }[fit.weighting]
-        notes.append(
-            f"Clients differ: the estimate is of the mean of their parameters, in which {mean}. See heterogeneity() "
-            "for their spread and for a new client, client_effects() for each."
-        )
-    if not fit.glance.candidates:
-        notes.append(
-            "A first look gave no sign that clients differ (Cochran's Q, tests of each coefficient's variance and of "
-            "each client, .05 each); clients(), heterogeneity() and screen fit the whole model of clients."
-        )
+    notes += _difference_notes(fit)
     notes += [
         f"{_capital(fit.details[name])}."
         for name in (
@@ -273,6 +242,52 @@ def _row_notes(res: Results) -> list[str]:
         )
     if fit.n_dropped:
         notes.append(f"{fit.n_dropped} rows with missing values were left out.")
+    return notes
+
+
+def _weight_notes(fit: FitRecord) -> list[str]:
+    """Return what the clients' weights are."""
+    notes = []
+    if "lam" in fit.details:
+        suspicion = {
+            "norm": "gradient norm",
+            "loss": "mean loss",
+            "score": "excess of the root score statistic (one dispersion) over that of its chi-square .95 quantile",
+        }[fit.details["measure"]]
+        chosen = " (by cross-validation)" if "lambda_path" in fit.details else ""
+        notes.append(
+            f"Weights exp(-lambda s) over their largest, lambda = {fit.details['lam']:.3g}{chosen}, s = {suspicion}, "
+            f"{fit.details['stages']} stage(s). P-values and flags are those of the score test of the model of "
+            "clients, with its own null distribution; they may disagree with these weights."
+        )
+    if fit.details.get("equalise"):
+        notes.append(
+            f"A client's weight is its probability of following the majority, under a model of clients with spread "
+            f"{fit.clients.spread_kind} and components {fit.clients.components}. Low weight means that the client does "
+            "not fit the majority; it does not mean that its data are corrupt."
+        )
+        notes += [check.note for check in unseen_contamination(fit)]
+    return notes
+
+
+def _difference_notes(fit: FitRecord) -> list[str]:
+    """Return what the estimate is of where clients differ, and which tests said so where they do not."""
+    notes = []
+    if fit.glance.differ:
+        mean = {
+            "client": "each client counts once",
+            "sample": "clients count by their rows",
+            "random-effects": "clients count by their information about it",
+        }[fit.weighting]
+        notes.append(
+            f"Clients differ: the estimate is of the mean of their parameters, in which {mean}. See heterogeneity() "
+            "for their spread and for a new client, client_effects() for each."
+        )
+    if not fit.glance.candidates:
+        notes.append(
+            "A first look gave no sign that clients differ (Cochran's Q, tests of each coefficient's variance and of "
+            "each client, .05 each); clients(), heterogeneity() and screen fit the whole model of clients."
+        )
     return notes
 
 

@@ -75,8 +75,8 @@ def _finished(
             yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(calls)
         except TerminatedWorkerError as error:
             raise RuntimeError(
-                "a worker process died, perhaps for want of memory. What was finished is kept: run the study again, "
-                "with fewer jobs if memory is short"
+                "a worker process died, perhaps because memory ran out. What was finished is kept: run the study "
+                "again, with fewer jobs if memory is short"
             ) from error
 
 

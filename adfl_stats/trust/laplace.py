@@ -121,7 +121,7 @@ def _precisions(factors: Array, information: Array) -> Array:
 def expanded(
     likelihoods: ClientLikelihoods, centres: Array, factors: Array, effects: Array, small: float = SMALL_STEP
 ) -> Expansion:
-    """Expand about the modes of l_m(c_m + F_m f) - f'f / 2, by Newton steps that never lose.
+    """Expand about the modes of l_m(c_m + F_m f) - f'f / 2, by Newton steps that never lower it.
 
     Parameters
     ----------

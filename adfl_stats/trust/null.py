@@ -4,7 +4,7 @@ A client's noise level is its own residual variance, moderated towards that of t
 resemble one another (the empirical Bayes variances of Smyth, 2004, Statistical Applications in Genetics 3:3, with
 quartiles in place of moments, so that some abnormal clients do no harm). Residuals are taken about the client's own
 estimate: those about the common one would let a shifted client raise its own scale. A client that is noisier than the
-law of the others' noise levels allows keeps its own, up to a bound: it is noisy, which is not to be off.
+law of the others' noise levels allows keeps its own, up to a bound: excess noise alone does not make a client abnormal.
 
 The score statistic Q_m of a client has, in general, the variance
 

@@ -17,8 +17,8 @@ __all__ = ["fit_reading", "probabilities"]
 
 # Most steps of EM, and the gain in log-likelihood at which it ends. Ours: readings differ by several units.
 MOST_STEPS, SMALL_GAIN = 60, 0.03
-# Steps before EM may end. Ours: the first ones may lose, as theta is moved by the normal clients alone where the
-# minority's parameter depends on it.
+# Steps before EM may end. Ours: the first ones may lower the likelihood, as theta is moved by the normal clients alone
+# where the minority's parameter depends on it.
 FIRST_STEPS = 4
 # Steps like the last few that a reading is allowed to come up with. Ours: gains of EM shrink by a tenth or more a step.
 FURTHER_STEPS = 15

@@ -1,7 +1,7 @@
 """Which parts the model of clients has: a spread, a coherent minority, gross clients; chosen by penalised likelihood.
 
 The search begins with all combinations of components without a spread. A spread is added to the best of them where its
-score test at zero leaves hope that it pays, and then components and directions to the best of these.
+score test at zero says that it may lower the criterion, and then components and directions to the best of these.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CHANCE = 2.5
 ACTIVE = 0.5
 # What is added to a score test of a spread, in standard deviations, before its square is taken as what the spread may
 # gain at most. Ours: without a spread the test exceeds it in 2 % of the data sets.
-HOPE = 2.0
+TEST_MARGIN = 2.0
 # Most directions of spread. Ours: bounds the search.
 MOST_DIRECTIONS = 3
 # A model needs at least this share of normal clients. Section 3.1 of the paper has more than one half; ours: slightly
@@ -91,16 +91,16 @@ class _Search:
                 found += [coherent_runs(marginal, begin, gross=beside), *([] if known is None else [known])]
         return found
 
-    def hopeful(self, base: Candidate, spread: Spread) -> bool:
+    def may_lead(self, base: Candidate, spread: Spread) -> bool:
         """Return whether a spread beside the components of a model may make it the best one.
 
         About T = 0 the likelihood gains the square of a score test that is positive, and nothing if it is negative.
         """
         if spread.common:
-            gain = (max(common_excess(self.scores, base.runs, self.basis), 0.0) + HOPE) ** 2
+            gain = (max(common_excess(self.scores, base.runs, self.basis), 0.0) + TEST_MARGIN) ** 2
         else:
             tests = np.sort(np.maximum(excess(self.scores, base.runs, self.basis)[0][spread.active], 0.0))
-            gain = float(np.square(tests[:-1]).sum() + (tests[-1] + HOPE) ** 2)
+            gain = float(np.square(tests[:-1]).sum() + (tests[-1] + TEST_MARGIN) ** 2)
         more = price_of(spread, base.runs, self.scores.n_clients) - price_of(
             self.none, base.runs, self.scores.n_clients
         )
@@ -202,7 +202,7 @@ def _searched(search: _Search, *, asked: bool, allowed: bool, hasty: bool, only:
     active = np.flatnonzero(tests > ACTIVE) if (tests > ACTIVE).any() else np.array([int(np.argmax(tests))])
     every = Spread.of(scores, np.arange(scores.P), search.basis, common=True)
     for spread in (every, Spread.of(scores, active, search.basis)):
-        search.grow([base for base in bases if asked or search.hopeful(base, spread)], spread)
+        search.grow([base for base in bases if asked or search.may_lead(base, spread)], spread)
     _add_inflation(search, active)
     _add_directions(search)
     _add_own_pivots(search)

@@ -30,8 +30,8 @@ __all__ = ["Spread", "common_excess", "excess", "fit_spread", "inflated", "next_
 # Most steps of EM, and the gain in log-likelihood at which it ends. Ours: criteria of models differ by several units.
 MOST_STEPS = 100
 SMALL_GAIN = 0.02
-# Steps after which EM may end for want of hope. Ours: two rounds of the longer steps.
-HOPE = 6
+# Steps before EM may end because it will not gain enough. Ours: two of the longer steps.
+LEAST_STEPS = 6
 # Least initial variance, in units of a typical client's sampling variance. Ours: EM is slow upwards from small values.
 LEAST_START = 0.5
 # Degrees of freedom of effects with heavy tails. Ours: the least for which the tests of a spread have a variance.
@@ -235,7 +235,7 @@ def _fitted(scores: ClientScores, spread: Spread, runs: MixtureRuns, least: floa
             break
         gains.append(float(gain))
         # Gains of EM become smaller; every third step is a longer one.
-        if k > HOPE and before + (MOST_STEPS - k) * max(gains[-3:]) < least:
+        if k > LEAST_STEPS and before + (MOST_STEPS - k) * max(gains[-3:]) < least:
             break
         careful = _updated(integrated, spread, runs, extrapolate=False)
         spread = _updated(integrated, spread, runs, extrapolate=True) if k % 3 == 2 else careful

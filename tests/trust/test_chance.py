@@ -1,4 +1,4 @@
-"""What a search may leave out: spreads without hope, bootstrap data sets after the decision, searches close by."""
+"""What a search may leave out: spreads that cannot lead, bootstrap data sets after the decision, searches close by."""
 
 from dataclasses import replace
 
