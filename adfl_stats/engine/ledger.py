@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from adfl_stats._types import Array, Ints
 from adfl_stats.engine.transport import Transport
 
-__all__ = ["Counted", "Entry", "Ledger", "phase", "uncounted"]
+__all__ = ["Counted", "Entry", "Ledger", "inside", "observed", "phase", "uncounted"]
 
 # The kinds of messages, and who sees what they say.
 SUM, MAXIMUM, ROW, NEIGHBOURS = "summand", "maximum", "row", "to neighbours"
@@ -130,6 +130,12 @@ class Counted:
         """Count rounds in which a client tells its neighbours so many numbers."""
         self.ledger.count(NEIGHBOURS, rounds, numbers)
 
+    def looked(self, rounds: int, runs: int) -> None:
+        """Count rounds after each of which all look for the longest moves of some runs."""
+        hops = rounds * getattr(self.inner, "diameter", 0)
+        with observed(self):
+            self.ledger.count(MAXIMUM, rounds, runs, (hops, hops * runs))
+
     def _cost(self) -> tuple[int, int]:
         """Return rounds and numbers between neighbours that the last sum, maximum or gather took without a centre."""
         return getattr(self.inner, "last_cost", (0, 0))
@@ -143,6 +149,17 @@ def uncounted(transport: Transport) -> Transport:
 def phase(transport: Transport, name: str) -> AbstractContextManager[None]:
     """Return a context whose messages are counted as those of a phase; the innermost one holds."""
     return _phase(transport.ledger, name) if isinstance(transport, Counted) else nullcontext()
+
+
+def inside(transport: Transport, name: str) -> AbstractContextManager[None]:
+    """Return a context whose messages are those of another phase; where nothing is counted, nothing is."""
+    counts = isinstance(transport, Counted) and transport.ledger.phase is not None
+    return phase(transport, name) if counts else nullcontext()
+
+
+def observed(transport: Transport) -> AbstractContextManager[None]:
+    """Return a context for what is looked at while rounds run, which these do not need: the trace, and divergence."""
+    return inside(transport, "trace")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from adfl_stats._types import Array
+from adfl_stats.engine.ledger import observed
 from adfl_stats.engine.plan import Run
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.round import Rounds, Scheme
@@ -49,7 +50,8 @@ class Loop:
                 return False
             # With a schedule there may be no active client in the first round.
             if np.isinf(self.limit) and (last > 0.0 or self.problem.schedule is None):
-                self.limit = BLOW_UP * last + 1e-6 * (1.0 + self.problem.largest(np.abs(run.theta)))
+                with observed(self.problem.transport):
+                    self.limit = BLOW_UP * last + 1e-6 * (1.0 + self.problem.largest(np.abs(run.theta)))
             if self.bar is not None:
                 self.bar.update(n)
         if not self.watch:

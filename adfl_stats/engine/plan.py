@@ -11,6 +11,7 @@ from adfl_stats._algebra import squares_about
 from adfl_stats._types import Array
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.journal import Journal
+from adfl_stats.engine.ledger import observed
 from adfl_stats.engine.transport import LOCAL, Transport, count_of, mean_over
 
 __all__ = ["MAX_ROUNDS", "MOST_ROUNDS", "Plan", "Run"]
@@ -101,7 +102,8 @@ class Run:
 
     def record(self, moved: float, transport: Transport = LOCAL) -> None:
         """Add a line to the trace."""
-        centre = mean_over(transport, self.theta)
-        squares = transport.total(lambda at: squares_about(self.theta[at], centre))
-        consensus = float(np.sqrt((squares / count_of(transport, self.theta)).sum()))
+        with observed(transport):
+            centre = mean_over(transport, self.theta)
+            squares = transport.total(lambda at: squares_about(self.theta[at], centre))
+            consensus = float(np.sqrt((squares / count_of(transport, self.theta)).sum()))
         self.trace.append({"round": self.rounds, "step": self.step, "moved": float(moved), "consensus": consensus})

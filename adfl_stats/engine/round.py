@@ -15,7 +15,7 @@ from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.engine.attacks import Attack, Scene
 from adfl_stats.engine.following import Following
-from adfl_stats.engine.ledger import Counted, uncounted
+from adfl_stats.engine.ledger import Counted, inside, observed, uncounted
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.reference import shortened
 from adfl_stats.engine.rules import MEAN, Rule
@@ -188,8 +188,12 @@ def rounds_of(
 def _rounds(scheme: Scheme, problem: Problem, exchange: Exchange, factors: Array, metric: Array | None) -> Rounds:
     """Return the kernel's own loop where it has one, else one in Python; the exchange and the factors may change."""
     descent = scheme.descent
-    if scheme.update is None and exchange.attack is None and problem.has_curvature:
-        return partial(_single_run, exchange, problem.glm.loss(metric), factors, problem.threads, descent)
+    if problem.has_curvature:
+        # How it is computed is decided before the first round.
+        with inside(problem.transport, "start"):
+            loss = problem.glm.loss(metric)
+        if scheme.update is None and exchange.attack is None:
+            return partial(_single_run, exchange, loss, factors, problem.threads, descent)
     gradients = _gradients(problem, metric)
 
     def slope(theta: Array) -> Array:
@@ -264,6 +268,8 @@ def kernel_rounds(
     else:
         done = _halo_rounds(exchange, loss, theta, steps, moved, limits, how)
     exchange.tell(done, theta[0].size)
+    if isinstance(exchange.members.transport, Counted):
+        exchange.members.transport.looked(done, theta.shape[1])
     return done
 
 
@@ -333,7 +339,8 @@ def _python_rounds(
         # A run that diverges ends with a move that is not finite, which the caller checks.
         with np.errstate(over="ignore", invalid="ignore"):
             after = update(theta, step)
-            moved[t] = transport.largest(np.sqrt(row_squares(after, theta)))
+            with observed(transport):
+                moved[t] = transport.largest(np.sqrt(row_squares(after, theta)))
         theta[:] = after
         # A copy of the state less during the next round.
         del after

@@ -15,7 +15,7 @@ from adfl_stats.network.network import Network
 
 __all__ = ["Communication", "before_inference", "communication_of"]
 
-PHASES = ("start", "tuning", "flags", "rounds", "inference")
+PHASES = ("start", "tuning", "flags", "rounds", "trace", "inference")
 WORDS = {
     SUM: ("its summand of a sum over all clients", "everybody, as the sum"),
     MAXIMUM: ("its value of a maximum over all clients", "everybody, as the maximum"),
@@ -31,11 +31,12 @@ class Communication:
     Attributes
     ----------
     table : DataFrame
-        A row for each phase (start, tuning, flags, rounds, inference) and kind of message: `what` a client sends, `to`
-        whom, how many `messages`, `numbers` and `bytes` these are, the numbers of the `largest`, and whether these are
-        a `matrix` of (P, P) or more. To neighbours, messages are rounds, and numbers those that each neighbour hears.
-        `gossip` are the rounds between neighbours that sums, maxima and rows took without a centre (`Gossip`), and
-        `gossip_numbers` what a client sent in them to each neighbour.
+        A row for each phase (start, tuning, flags, rounds, trace, inference) and kind of message: `what` a client
+        sends, `to` whom, how many `messages`, `numbers` and `bytes` these are, the numbers of the `largest`, and
+        whether these are a `matrix` of (P, P) or more. To neighbours, messages are rounds, and numbers those that each
+        neighbour hears. `gossip` are the rounds between neighbours that sums, maxima and rows took without a centre
+        (`Gossip`), and `gossip_numbers` what a client sent in them to each neighbour. The rounds do not need what is
+        in `trace`: it is looked at while they run.
     rounds_needed : float
         About how many rounds the network would need where the limit of the rounds was solved for.
     coefficients, neighbours : int, float

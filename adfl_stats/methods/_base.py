@@ -12,6 +12,7 @@ import pandas as pd
 from adfl_stats._arguments import float64_array, listing
 from adfl_stats._types import Array, InitialEstimates
 from adfl_stats.engine.iteration import iterate
+from adfl_stats.engine.ledger import inside
 from adfl_stats.engine.plan import Plan, Run
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.round import Scheme
@@ -322,7 +323,8 @@ def initial_estimates(
         matched by its labels); results give their `client_params`; a method is run under the plan.
     """
     if init is None:
-        theta = problem.objective.start()
+        with inside(problem.transport, "start"):
+            theta = problem.objective.start()
         usual = "local means" if problem.has_curvature else "the objective's own"
         return theta, {"start": usual if theta.any() else "zero"}, []
     if isinstance(init, Method):

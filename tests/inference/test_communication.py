@@ -41,6 +41,28 @@ def test_rounds_tell_neighbours_the_estimate(model):
         assert sent["numbers"] == 40 * vectors * P, method
 
 
+@pytest.mark.parametrize("method", [ad.DFL(), ad.GradientTracking()], ids=["kernel", "python"])
+def test_plain_rounds_take_nothing_from_the_whole_network(method):
+    """Three clients, two coefficients, seven rounds: start and trace by hand, in the kernel's loop and in Python."""
+    sim = ad.simulate.glm_design("gaussian", M=3, n=20, p=2, seed=1)
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    res = ad.DecentralizedGLM(data, ad.networks.complete(3).metropolis()).fit(method, step=0.01, rounds=7)
+    table = res.communication().to_frame()
+    found = table[table["phase"] != "inference"].set_index(["phase", "to"])[["messages", "numbers"]]
+    vectors = 2 if isinstance(method, ad.GradientTracking) else 1
+    # A line of the trace: means of both coefficients, of their squares, and twice the number of clients. The moves of
+    # each round, and once estimates, for the bound on moves.
+    trace = {"everybody, as the sum": [7 * 4, 7 * 6], "everybody, as the maximum": [7 + 1, 7 + 2]}
+    expected = {
+        ("rounds", "each neighbour"): [7 * vectors, 7 * vectors * 2],
+        # The first row and whether all are like it.
+        ("start", "everybody"): [2, 4],
+        # Whether Gram matrices keep their digits: means of columns, and X'X.
+        ("start", "everybody, as the sum"): [2, 2 + 4],
+    } | {("trace", to): counts for to, counts in trace.items()}
+    assert {key: counts.tolist() for key, counts in found.iterrows()} == expected
+
+
 def test_sums_maxima_and_rows_are_counted_by_hand():
     transport = Counted(Local())
     values = np.ones((M, 5))
@@ -70,7 +92,7 @@ def test_places_send_what_one_place_sends():
         return counted.ledger.words()
 
     whole = sent(None, Local(np.array(bounds)))
-    assert {name for name, *_ in whole} == {"start", "flags", "rounds"}
+    assert {name for name, *_ in whole} == {"start", "flags", "rounds", "trace"}
     assert all(one == whole for one in in_places(bounds, sent))
 
 
@@ -78,7 +100,7 @@ def test_a_report_compares_with_a_hub_and_with_rounds(model, tmp_path):
     res = model.fit()
     sent = res.communication()
     table = sent.to_frame()
-    assert list(dict.fromkeys(table["phase"])) == ["start", "flags", "rounds", "inference"]
+    assert list(dict.fromkeys(table["phase"])) == ["start", "flags", "rounds", "trace", "inference"]
     assert sent.hub == 3 + 6
     assert (table["bytes"] == 8 * table["numbers"]).all()
     each = np.where(table["to"] == "each neighbour", 4, 1)
