@@ -146,7 +146,7 @@ def _compared(problem: Problem, first: _Settled, heterogeneity: str, only: Ints 
     labels = has_known_dispersion(problem.glm.data, problem.glm.family)
     if labels and agrees and not reading.law.n_variances and not first.best.spread:
         # Where clients share one parameter, scores of labels near it say what likelihoods say, with heavier tails:
-        # "binomial-p10-OOD.4" of `simulate.field_designs` has .88 of the oracle's efficiency by scores, .83 by readings.
+        # "binomial-p10-OOD.4" of `simulate.field_designs` has relative efficiency .88 by scores, .83 by readings.
         # The information in counts grows with their mean, without bound, and a minority's is not that at the normal
         # clients' parameter: "poisson-p10-OOD.4" has .94 and .99.
         return replace(model, compared=True)
