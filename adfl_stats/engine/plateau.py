@@ -4,7 +4,9 @@ Where x <- x - alpha d is stationary, E ||x||^2 does not change, so that z = <x 
 zero for any c. Here x is the clients' mean and c its value at the end of the window, from which rounds that still
 descend come: their z is positive. The step is cut where a confidence interval for the mean of z, by batch means,
 contains zero or lies below, the rule of the authors' later paper (Zhang, Lang, Liu & Xiao 2020), which needs fewer
-rounds than that of the first.
+rounds than that of the first. In the last rounds of a window, as many as the slowest direction takes to forget, z is
+positive with stationary rounds too: where these are more than a batch has, about the root of the window, the step is
+cut late or not at all.
 """
 
 from __future__ import annotations

@@ -54,6 +54,17 @@ def test_statistic_of_a_random_walk_about_a_place():
     assert not plateau.reached(0.1)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_does_not_hide_a_descent(seed):
+    """Noise moves a round by more than the descent does; the statistic takes its length off as often as it comes in."""
+    rng, plateau = np.random.default_rng(seed), Plateau()
+    x, step = np.full(40, 5.0), 0.02
+    for _ in range(100):
+        plateau.add(x)
+        x = x - step * (0.5 * x + 6.0 * rng.normal(size=40))
+    assert not plateau.reached(step)
+
+
 def test_bad_schedules():
     model = ad.DecentralizedModel(quadratic(0.0), NET)
     with pytest.raises(ValueError, match="schedule"):

@@ -1,9 +1,11 @@
 """Private gradients: clipped rows in kernel and twin, the accountant, and standard errors that include the noise."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import optimize, stats
+from scipy import linalg, optimize, stats
 
 import adfl_stats as ad
 from adfl_stats import _kernels
@@ -151,6 +153,31 @@ def test_standard_errors_include_the_noise():
     text = str(fits[0].summary())
     assert "Differential privacy: epsilon = " in text
     assert "are computed from the rows, and are not" in " ".join(text.split())
+
+
+def test_noise_covariance_is_that_of_the_dense_recursion():
+    """Clients of unequal influence, size and weight, so that W and its transpose differ."""
+    rng, rounds, step = np.random.default_rng(6), 30, 0.1
+    sizes = rng.integers(20, 80, size=M)
+    X = rng.normal(size=(sizes.sum(), p))
+    data = ad.ClientData.from_arrays(X, X.sum(axis=1) + rng.normal(size=len(X)), np.repeat(np.arange(M), sizes))
+    edges = np.array([[0, m] for m in range(1, M)] + [[m, (m + 1) % M] for m in range(1, M)])
+    net = ad.Network.from_edges(edges, labels=list(range(M)))
+    assert net.se > 0.01
+    weights = np.linspace(0.3, 1.0, M)
+    private = ad.losses.PrivateGLM(data, clip=1e9, noise=1e-6)
+    res = ad.DecentralizedModel(private, net).fit(ad.DFL(weights=weights), step=step, rounds=rounds)
+    factors = weights * sizes / sizes.mean()
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    H = [X[low:high].T @ X[low:high] / (high - low) for low, high in pairwise(starts)]
+    descend = linalg.block_diag(*[np.eye(p) - step * f * h for f, h in zip(factors, H, strict=True)])
+    A = descend @ np.kron(net.W.toarray(), np.eye(p))
+    own = np.kron(np.diag((step * factors * 1e-6 * 1e9 / sizes) ** 2), np.eye(p))
+    state = np.zeros_like(A)
+    for _ in range(rounds):
+        state = A @ state @ A.T + own
+    mean = np.kron(np.full((1, M), 1.0 / M), np.eye(p))
+    assert_allclose(res.record.noise, mean @ state @ mean.T, rtol=1e-8)
 
 
 def test_noise_of_one_seed_cancels_between_fits_and_that_of_two_does_not():
