@@ -157,3 +157,34 @@ def test_an_estimate_at_the_end_of_the_range_of_means_is_said_to_be_one():
         ValueError, match=r"means may be at the end of their range: .* after a step that is too large, give a smaller"
     ):
         res.summary()
+
+
+@pytest.mark.parametrize("term", ["C(number)", "name", "x * name"])
+def test_a_factor_with_a_level_for_each_row_is_refused_by_its_name(term):
+    """Some thousand columns of indicators took minutes, without a word."""
+    frame = pd.DataFrame({"y": np.arange(60.0) ** 2, "x": np.sin(np.arange(60.0)), "site": np.repeat(list("abc"), 20)})
+    frame = frame.assign(number=range(60), name=[f"p{i}" for i in range(60)])
+    with pytest.raises(ValueError, match=r"'(number|name)' has 60 levels in the 60 rows of the frame, one for each"):
+        ad.ClientData.from_frame(frame, f"y ~ {term}", client="site")
+
+
+@pytest.mark.parametrize("formula", ["y ~ pair", "pair ~ y"])
+def test_columns_of_lists_are_named(formula):
+    frame = pd.DataFrame({"y": np.arange(6.0), "site": list("aabbcc"), "pair": [[1, 2]] * 6})
+    with pytest.raises(ValueError, match="the column 'pair' of the frame holds lists or arrays"):
+        ad.ClientData.from_frame(frame, formula, client="site")
+
+
+def test_more_columns_than_rows_are_counted():
+    rng = np.random.default_rng(0)
+    data = ad.ClientData.from_arrays(rng.normal(size=(20, 25)), rng.normal(size=20), np.repeat(np.arange(5), 4))
+    with pytest.raises(ValueError, match="X has 25 columns, and all clients together have 20 rows"):
+        ad.DecentralizedGLM(data, ad.networks.complete(5))
+
+
+def test_beside_a_large_mean_it_is_not_the_constant_that_is_named():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"y": rng.normal(size=60), "x": rng.normal(1e9, 1, 60), "site": np.repeat(list("abc"), 20)})
+    net = ad.networks.complete(3, labels=list("abc"))
+    with pytest.raises(ValueError, match="the column 'x' of X is nearly a linear combination"):
+        ad.DecentralizedGLM.from_formula("y ~ x", frame, client="site", network=net)

@@ -6,6 +6,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import NoReturn
 
 import adfl_stats as ad
 from adfl_stats.cli.check_network import add_check_network
@@ -38,14 +39,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("adfl-stats: interrupted", file=sys.stderr)
         return 130
-    except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError) as error:
         print(f"adfl-stats: {_said(error)}", file=sys.stderr)
         return 2
     return status or 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """Parser that says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="adfl-stats",
         description="Robust GLMs over a network of clients whose data cannot be pooled.",
         epilog="Exit status: 0; 1 where a command checks something and it does not hold; 2 on bad input, with one line "

@@ -15,7 +15,15 @@ from adfl_stats._arguments import listing
 from adfl_stats._types import Array
 from adfl_stats.data.formula import ParsedFormula
 
-__all__ = ["check_columns", "evaluated", "formula_design", "formula_offset", "formula_response", "text_numbers"]
+__all__ = [
+    "check_columns",
+    "check_levels",
+    "evaluated",
+    "formula_design",
+    "formula_offset",
+    "formula_response",
+    "text_numbers",
+]
 
 # What formulaic says where a term has no value in some rows.
 WITHOUT_VALUE = re.compile(r"`([^`]*)` contains null values after evaluation")
@@ -23,12 +31,16 @@ WITHOUT_VALUE = re.compile(r"`([^`]*)` contains null values after evaluation")
 ADVICE = {
     "dates": "Compute a number, as in frame[{0!r}].dt.year, or write C({0}) where they name categories",
     "durations": "Compute a number, as in frame[{0!r}].dt.total_seconds()",
+    "lists": "Make a column of each entry",
     "complex numbers": "Take a real part or an absolute value",
 }
 
 
 def check_columns(parsed: ParsedFormula, frame: pd.DataFrame, table: str) -> None:
-    """Raise ValueError naming covariates that are numbers stored as text, dates, durations or complex numbers."""
+    """Raise ValueError naming columns of lists, and covariates that are text numbers, dates, durations or complex."""
+    for name in frame.columns:
+        if len(frame) and pd.api.types.is_object_dtype(frame[name].dtype) and np.ndim(frame[name].iloc[0]):
+            raise ValueError(f"the column {name!r} of {table} holds lists or arrays. {ADVICE['lists']}")
     present = {str(column) for column in frame.columns}
     for name in sorted(parsed.numeric_columns & present):
         column = frame[name]
@@ -41,6 +53,25 @@ def check_columns(parsed: ParsedFormula, frame: pd.DataFrame, table: str) -> Non
         kind = _other_kind(frame[name])
         if kind is not None:
             raise ValueError(f"the column {name!r} of {table} holds {kind}. {ADVICE[kind].format(name)}")
+
+
+def check_levels(parsed: ParsedFormula, frame: pd.DataFrame, table: str) -> None:
+    """Raise ValueError naming a factor of the right-hand side with as many levels as rows, such as an identifier.
+
+    Its columns would be as many as the rows; for some thousand rows computing with them takes minutes, and memory.
+    """
+    for name in sorted(parsed.covariates & {str(column) for column in frame.columns}):
+        levels = frame[name].nunique() if name in parsed.level_columns or not _counts(frame[name]) else 0
+        if levels >= max(len(frame), 2):
+            raise ValueError(
+                f"{name!r} has {levels} levels in the {len(frame)} rows of {table}, one for each: no model can tell "
+                f"their coefficients. Leave it out of the formula; if its rows belong to clients, name it as client"
+            )
+
+
+def _counts(column: pd.Series) -> bool:
+    """Return whether a column is used as numbers where a formula does not say otherwise."""
+    return pd.api.types.is_numeric_dtype(column.dtype) or _other_kind(column) is not None
 
 
 def _other_kind(column: pd.Series) -> str | None:

@@ -133,6 +133,11 @@ class ParsedFormula:
         return computed - levels
 
     @property
+    def level_columns(self) -> set[str]:
+        """Covariates of which the formula makes factors."""
+        return {name for expression in self._right_hand if expression.of_levels for name in expression.values}
+
+    @property
     def numeric_columns(self) -> set[str]:
         """Covariates that are used as they are or computed with, and not made a factor."""
         return {name for expression in self._right_hand if not expression.of_levels for name in expression.values}

@@ -12,7 +12,7 @@ import pandas as pd
 from adfl_stats._arguments import listing
 from adfl_stats._frames import foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array
-from adfl_stats.data.evaluation import check_columns, formula_design, formula_offset, formula_response
+from adfl_stats.data.evaluation import check_columns, check_levels, formula_design, formula_offset, formula_response
 from adfl_stats.data.formula import ParsedFormula, columns_used, parsed_formula, refuse_holes
 
 __all__ = ["Table", "read_table"]
@@ -70,6 +70,7 @@ def read_table(frame: Any, formula: Any, roles: Mapping[str, Any], missing: str,
     kept = rows.loc[~bad] if bad.any() else rows
     kept = pd.DataFrame({name: _levels_seen(plain_column(kept[name])) for name in kept.columns}, index=kept.index)
     check_columns(parsed, kept, "the frame")
+    check_levels(parsed, kept, "the frame")
     design = formula_design(parsed, kept, "the frame")
     parts = {role: None if name is None else kept[name] for role, name in named.items()}
     parts |= {role: plain_column(column.loc[~bad]) for role, column in columns.items()}

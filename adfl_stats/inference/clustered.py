@@ -174,9 +174,11 @@ def gather_clustered(
     # Without T the dispersion cancels, and must not be zero for data without noise.
     phi = dispersion if spread is not None else 1.0
     total, share = phi * seen.model_meat, (per_row * data.totals)[:, None, None]
-    if spread is not None:
-        total = total + members.total(partial(_between, share, point.clients.information, spread))
     bread, axes = inverse(seen.hessian), Axes.of(seen.information, total)
+    beside = np.zeros((P, P))
+    if spread is not None:
+        seen_apart, all_of_it = members.total(partial(_between, share, point.clients.information, spread, axes))
+        axes, beside = Axes.of(seen.information, total + seen_apart), all_of_it - seen_apart
     rest = bread @ members.sum_products(weights, seen.gradients) / everybody
     back = (bread @ axes.flipped.T).T
     between = None if spread is None else axes.flipped @ spread @ axes.flipped.T / axes.unit
@@ -192,7 +194,7 @@ def gather_clustered(
         K = axes.turned(share[at] * point.clients.information[at])
         omega = phi / axes.unit * per_row[at, None, None] * K
         if between is not None:
-            omega += K @ between @ K
+            omega += K @ _spreads(between, K) @ K
         if penalty is not None:
             K = K + share[at] * penalty
         observed = share[at] * point.clients.hessian[at]
@@ -202,18 +204,39 @@ def gather_clustered(
         cr3[at] = left_out(score, observed, seen.hessian)
         tally.add(adjusted, omega, K)
     tally = _Tally.joined(tallies, members)
-    working, expected, kept = axes.variance(axes.modelled), axes.variance(tally.expected), axes.back(*tally.kept())
-    return Clustered(clients, rows, cr2, cr3, tally.df(), working, expected, tally.least_df(), *kept, members)
+    # The estimate's variance has the whole of T: what one client alone identifies is not shown by the clients.
+    reach = axes.root @ axes.contrasts
+    modelled = axes.modelled + reach.T @ beside @ reach / axes.unit
+    working, expected, kept = axes.variance(modelled), axes.variance(tally.expected), axes.back(*tally.kept())
+    return Clustered(clients, rows, cr2, cr3, tally.df(modelled), working, expected, tally.least_df(), *kept, members)
 
 
-def _between(share: Array, information: Array, spread: Array, part: slice) -> Array:
-    """Return the sum of K_m T K_m over a part of the clients."""
+def _between(share: Array, information: Array, spread: Array, axes: Axes, part: slice) -> Array:
+    """Return the sums of K_m T_m K_m and of K_m T K_m (2, P, P) over a part of the clients."""
     M, P, _ = information.shape
-    total = np.zeros((P, P))
+    turned = axes.flipped @ spread @ axes.flipped.T
+    total = np.zeros((2, P, P))
     for at in client_chunks(M, P, part):
-        K = share[at] * information[at]
-        total = total + (K @ spread @ K).sum(axis=0)
-    return total
+        K = axes.turned(share[at] * information[at])
+        total = total + [(K @ one @ K).sum(axis=0) for one in (_spreads(turned, K), turned)]
+    return axes.flipped.T @ total @ axes.flipped
+
+
+def _spreads(spread: Array, K: Array) -> Array:
+    """Return T_m (C, P, P), or T (P, P) for all, in coordinates in which H is the identity.
+
+    A client's effect along a direction that no other client knows, such as its own constant, is part of what it alone
+    identifies: T_m is T without it, so that other coefficients are estimated without a loss.
+    """
+    eye = np.eye(len(spread))
+    _, shared = stacked_cholesky(eye - K, np.sqrt(LEAST_VARIANCE))
+    if shared.all():
+        return spread
+    values, vectors = np.linalg.eigh(K[~shared])
+    others = (vectors * (values < 1.0 - LEAST_VARIANCE)[:, None, :]) @ vectors.transpose(0, 2, 1)
+    found = np.broadcast_to(spread, K.shape).copy()
+    found[~shared] = others @ spread @ others
+    return found
 
 
 def carry_weight(weights: Array, totals: Array, members: Members = EVERYBODY) -> Mask:
@@ -327,8 +350,8 @@ class _Tally:
         if self._keeps:
             self._parts.append((own, left, right))
 
-    def df(self) -> Array:
-        """Return the degrees of freedom of each coefficient.
+    def df(self, modelled: Array) -> Array:
+        """Return the degrees of freedom of each coefficient, given the working model's covariance of the contrasts.
 
         For more than MOST_COEFFICIENTS the covariances between clients are those of clients that are all alike.
         """
@@ -339,7 +362,7 @@ class _Tally:
             squares = self._squares + low
         else:
             squares = self._squares
-        known = mean > LEAST_SHARE * np.diag(self._axes.modelled)
+        known = mean > LEAST_SHARE * np.diag(modelled)
         df = np.divide(mean**2, squares, out=np.full(self._P, np.nan), where=known & (squares > 0.0))
         return np.maximum(df if self._exact else df - 1.0, 1.0)
 

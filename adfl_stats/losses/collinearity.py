@@ -56,27 +56,34 @@ def check_design(data: ClientData, gram: Array, vast: Mask, whole: Whole, *, pen
             f"the numbers in X overflow on all clients: the largest is {max(abs(data.X.min()), data.X.max()):.3g}. "
             "Bring the columns to smaller units"
         )
+    besides = "; the penalty does not replace them, as clients are judged at the estimate without it"
+    besides = besides if penalised else ""
     norms = np.sqrt(np.diag(gram))
     if (norms == 0).any():
         _refuse_zero(data, np.flatnonzero(norms == 0))
+    if whole.n_rows < len(norms):
+        raise ValueError(
+            f"X has {len(norms)} columns, and all clients together have {whole.n_rows} rows; at least as many rows as "
+            f"columns are wanted. Leave columns out, or merge levels of factors that few rows have{besides}"
+        )
     # The diagonal of R is the squared distance of a unit column from the span of those before it.
     triangle, pivots = linalg.qr(gram / np.outer(norms, norms), mode="r", pivoting=True)
-    if whole.n_rows >= len(norms) and np.abs(np.diag(triangle)).min() > CLEAR:
+    if np.abs(np.diag(triangle)).min() > CLEAR:
         return
     # One triangle below the other, and those of other places: R of all rows.
     rows = whole.gather(_triangle(data, norms, vast))
     triangle, pivots = linalg.qr(rows, mode="r", pivoting=True)
     distance = np.abs(np.diag(triangle))
     dependent = distance < DEPENDENT
-    if dependent.any() or whole.n_rows < len(norms):
-        besides = "; the penalty does not replace them, as clients are judged at the estimate without it"
+    if dependent.any():
         raise ValueError(
             f"the columns of X are linearly dependent over all {whole.n_rows} rows: "
             f"{_dependence(data.names, triangle, pivots, dependent)}. "
-            f"Leave out one of each such set of columns{besides if penalised else ''}"
+            f"Leave out one of each such set of columns{besides}"
         )
     condition = float(np.linalg.cond(triangle))
-    near = f"the column {data.names[pivots[-1]]!r} of X is nearly a linear combination of the others: the condition"
+    name = _nearest(data.names, triangle, pivots)
+    near = f"the column {name!r} of X is nearly a linear combination of the others: the condition"
     if condition > SINGULAR:
         raise ValueError(
             f"{near} number of the scaled columns is {condition:.2g}, and beyond {SINGULAR:.2g} standard errors "
@@ -88,6 +95,15 @@ def check_design(data: ClientData, gram: Array, vast: Mask, whole: Whole, *, pen
             "covariates with a large mean, or leave the column out",
             ConditionWarning,
         )
+
+
+def _nearest(names: Sequence[str], triangle: Array, pivots: Ints) -> str:
+    """Return the column nearest to the span of the others; for a formula's constant, what is nearest to it."""
+    last = int(pivots[-1])
+    if names[last] != "Intercept" or len(pivots) == 1:
+        return names[last]
+    shares = linalg.solve_triangular(triangle[:-1, :-1], triangle[:-1, -1])
+    return names[int(pivots[np.abs(shares).argmax()])]
 
 
 def _dependence(names: Sequence[str], triangle: Array, pivots: Ints, dependent: Mask) -> str:

@@ -19,13 +19,17 @@ def unseen_contamination(fit: FitRecord) -> list[Check]:
     if not fit.details.get("equalise"):
         return []
     limits = limits_of_detection(fit, SHARE, POWER)
+    # A coefficient that one client alone identifies has no standard error by client.
+    there = ~np.isnan(limits.se)
+    bias, se = limits.bias[there], limits.se[there]
     # Data without noise have standard errors of zero; their bias has no such unit.
-    known = bool(np.isfinite(limits.bias).all() and (np.asarray(limits.se) > 0.0).all())
-    worst = float(np.max(limits.bias / limits.se)) if known else np.inf
+    known = bool(len(se) and np.isfinite(bias).all() and (se > 0.0).all())
+    worst = float(np.max(bias / se)) if known else np.inf
+    left = f"a bias of up to {number(worst)} standard errors" if known else "a bias that has no such unit"
     shift, wanted = number(limits.shift), "< 1 SE"
     note = (
         f"A fifth of the clients, off together by {shift} standard deviations of a client, is found with probability "
-        f"{POWER:g}; off by less, it could leave a bias of up to {number(worst)} standard errors. "
+        f"{POWER:g}; off by less, it could leave {left}. "
         "conf_int(contamination=.2) allows for it. (Ours.)"
     )
     return [Check("unseen bias, SE", "", worst if known else None, wanted, INDICATIVE if known else UNKNOWN, note)]

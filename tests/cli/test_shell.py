@@ -116,3 +116,14 @@ def test_interruption_while_the_package_is_imported(tmp_path):
 def test_module_runs_as_a_program():
     told = subprocess.run([sys.executable, "-m", "adfl_stats", "--version"], capture_output=True, text=True, check=True)
     assert told.stdout == f"adfl-stats {ad.__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["fit", "--save", "/no/such/folder/x.npz"], ["fit"], ["nothing"], ["demo", "--bad"]])
+def test_wrong_words_are_refused_in_one_line(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith("adfl-stats")
+    assert "--help" in said

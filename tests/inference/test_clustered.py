@@ -258,6 +258,33 @@ def test_one_client_alone_identifies_a_coefficient():
         res.wald_test(np.eye(7)[:2], "CR2")
 
 
+@pytest.mark.parametrize("tau", [0.05, 1.0, 20.0])
+def test_an_effect_that_goes_into_a_clients_own_constant_costs_no_other_coefficient_its_variance(tau):
+    """With a constant for each client, and slopes that vary, the slope's CR2 is that of rows without their means."""
+    rng = np.random.default_rng(3)
+    client = np.repeat(np.arange(6), [8, 12, 20, 9, 15, 30])
+    own = np.eye(6)[client]
+    x = rng.normal(size=len(client)) + client
+    y = (2.0 + rng.normal(size=6) * tau)[client] * x + client + rng.normal(size=len(client))
+    data, family = ad.ClientData.from_arrays(np.column_stack([x, own]), y, client), Family("gaussian")
+    weights, theta = data.sizes.astype(float), np.linalg.lstsq(np.column_stack([x, own]), y)[0]
+    T = np.zeros((7, 7))
+    T[0, 0] = tau**2
+    found = gather_clustered(data, weights, sums_at(data, family, theta, weights), smooth=True, spread=T)
+    inner = x - own @ (own.T @ x / data.sizes)
+    s = own.T @ inner**2
+    omega, h = s + tau**2 * s**2, s / s.sum()
+    left = omega - 2 * omega * h + h**2 * omega.sum()
+    residual = y - np.column_stack([x, own]) @ theta
+    parts = np.sqrt(omega / left) * (own.T @ (inner * residual)) / s.sum()
+    assert_allclose(np.abs(found.cr2[:, 0]), np.abs(parts), rtol=1e-7)
+    assert_allclose(found.working[0, 0], omega.sum() / s.sum() ** 2, rtol=1e-9)
+    assert_allclose(found.expected[0, 0], found.working[0, 0], rtol=1e-7)
+    assert (np.diag(found.expected)[1:] < 0.9 * np.diag(found.working)[1:]).all()
+    assert np.isfinite(found.df[0])
+    assert np.isnan(found.df[1:]).all()
+
+
 def test_two_clients_are_enough_and_one_is_not():
     X, y = rows()
     both = np.isin(CLIENT, (1, 3))
