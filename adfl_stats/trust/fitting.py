@@ -26,7 +26,7 @@ from adfl_stats.trust.scoring import (
     scores_with_weight,
     summarised,
 )
-from adfl_stats.trust.selection import MANY, choose
+from adfl_stats.trust.selection import MANY, MANY_COEFFICIENTS, choose
 from adfl_stats.trust.spread import Spread, fit_spread
 from adfl_stats.trust.summaries import Summaries, has_known_dispersion
 
@@ -77,7 +77,8 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
         if not first.undecided:
             return first.model
         return _settled(problem, first.model.theta, heterogeneity, only, first.model.weights > 0.5, minority="").model
-    if heterogeneity == "none" or not _doubtful(problem, first):
+    # Laplace's method wants many rows for each coefficient, and a step of it factors a matrix of that size by client.
+    if heterogeneity == "none" or problem.P > MANY_COEFFICIENTS or not _doubtful(problem, first):
         return first.model
     return _compared(problem, first, heterogeneity, only)
 

@@ -1,7 +1,8 @@
 """Which parts the model of clients has: a spread, a coherent minority, gross clients; chosen by penalised likelihood.
 
 The search begins with all combinations of components without a spread. A spread is added to the best of them where its
-score test at zero says that it may lower the criterion, and then components and directions to the best of these.
+score test at zero says that it may lower the criterion, and then components and directions to the best of these. With
+many coefficients no spread is tried unless it is asked for, and scores may only vary more than rows say.
 """
 
 from __future__ import annotations
@@ -27,11 +28,17 @@ from adfl_stats.trust.mixture import (
 )
 from adfl_stats.trust.spread import Spread, common_excess, excess, fit_spread, inflated, next_direction, pivots
 
-__all__ = ["LEAST_FOR_SPREAD", "LEAST_MAJORITY", "MANY", "choose", "some_clients"]
+__all__ = ["LEAST_FOR_SPREAD", "LEAST_MAJORITY", "MANY", "MANY_COEFFICIENTS", "choose", "some_clients"]
 
 
 # With more clients the model is chosen on this many of them. Ours: bounds the time of the search.
 MANY = 1000
+# With more coefficients clients that differ are described by scores that vary more than rows say, c J_m, and by heavy
+# tails. That is T_m = (c - 1) J_m^-1: effects in proportion to what a client's rows leave open, which is one T where
+# clients have like covariates and as many rows. Ours: each step for a T of all coefficients factors a matrix of that
+# size for each client, and variances one by one cost P log M. With the 189 of `benchmarks/images.py --bymi` the
+# criterion of these was 1,058 above that of c alone.
+MANY_COEFFICIENTS = 100
 # Least clients for a minority, a spread, gross clients. Ours: below them the components are not identified.
 LEAST_FOR_MINORITY, LEAST_FOR_SPREAD, LEAST_FOR_GROSS = 8, 4, 3
 # Clients of full rank, or as much in others, from which corruptions of known form are tried. Ours: with fewer the
@@ -198,6 +205,10 @@ def _searched(search: _Search, *, asked: bool, allowed: bool, hasty: bool, only:
     if only is not None:
         search.grow(bases, Spread.of(scores, only))
         return
+    if scores.P > MANY_COEFFICIENTS and not asked:
+        _add_inflation(search, np.zeros(0, dtype=np.int64))
+        _add_tails(search)
+        return
     tests = np.max([excess(scores, base.runs, search.basis)[0] for base in search.simple()], axis=0)
     active = np.flatnonzero(tests > ACTIVE) if (tests > ACTIVE).any() else np.array([int(np.argmax(tests))])
     every = Spread.of(scores, np.arange(scores.P), search.basis, common=True)
@@ -240,7 +251,7 @@ def some_clients(scores: ClientScores) -> Mask:
 
 def _add_inflation(search: _Search, active: Ints) -> None:
     """Try scores that vary more than rows say, alone and beside a variance of some coefficients."""
-    for some in (np.zeros(0, dtype=np.int64), active):
+    for some in [np.zeros(0, dtype=np.int64), *([active] if len(active) else [])]:
         bases = (search.simple()[0], search.best())
         for base in {id(one): one for one in bases}.values():
             spread = inflated(search.scores, some, base.runs, search.basis)

@@ -153,14 +153,16 @@ def _integrate(scores: ClientScores, spread: Spread) -> _Integrated:
     inner = np.swapaxes(F, -1, -2) @ loadings
     inner[:, np.arange(K), np.arange(K)] += 1.0
     covariances, half = np.asarray(np.linalg.inv(inner), np.float64), np.linalg.cholesky(inner)
-    pulled, along = loadings @ covariances, (scores.slopes[:, None, :] @ F)[:, 0]
-    marginal = replace(
-        scores,
-        slopes=scores.slopes - (pulled @ along[:, :, None])[:, :, 0],
-        information=scores.information - pulled @ loadings.transpose(0, 2, 1),
-        squares=np.maximum(scores.squares - quadratic_forms(along, covariances), 0.0),
-        log_det=scores.log_det + np.log(np.diagonal(half, axis1=1, axis2=2)).sum(axis=1),
-    )
+    marginal = scores
+    if K:
+        pulled, along = loadings @ covariances, (scores.slopes[:, None, :] @ F)[:, 0]
+        marginal = replace(
+            scores,
+            slopes=scores.slopes - (pulled @ along[:, :, None])[:, :, 0],
+            information=scores.information - pulled @ loadings.transpose(0, 2, 1),
+            squares=np.maximum(scores.squares - quadratic_forms(along, covariances), 0.0),
+            log_det=scores.log_det + np.log(np.diagonal(half, axis1=1, axis2=2)).sum(axis=1),
+        )
     if spread.heavy:
         # The kurtosis 2 / (df - 4) of a sum is that of its parts times the squares of their shares of the variance.
         share = (K - np.trace(covariances, axis1=1, axis2=2)) / np.maximum(scores.ranks, 1.0)
