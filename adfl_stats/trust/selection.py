@@ -36,8 +36,8 @@ MANY = 1000
 # With more coefficients clients that differ are described by scores that vary more than rows say, c J_m, and by heavy
 # tails. That is T_m = (c - 1) J_m^-1: effects in proportion to what a client's rows leave open, which is one T where
 # clients have like covariates and as many rows. Ours: each step for a T of all coefficients factors a matrix of that
-# size for each client, and variances one by one cost P log M. With the 189 of `benchmarks/images.py --bymi` the
-# criterion of these was 1,058 above that of c alone.
+# size for each client, and variances one by one cost P log M, 947 with the 189 of `benchmarks/images.py --bymi`, which
+# they would have to gain beyond c.
 MANY_COEFFICIENTS = 100
 # Least clients for a minority, a spread, gross clients. Ours: below them the components are not identified.
 LEAST_FOR_MINORITY, LEAST_FOR_SPREAD, LEAST_FOR_GROSS = 8, 4, 3
