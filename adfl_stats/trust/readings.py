@@ -199,11 +199,6 @@ class Reading:
         """Whether nobody is abnormal."""
         return not self.minority and not self.gross
 
-    @property
-    def normal_share(self) -> float:
-        """The share of normal clients."""
-        return float(self.shares[0])
-
 
 def altered(data: ClientData, family: Family, theta: Array, mechanism: str) -> ClientData:
     """Return the data with the responses that a corruption of known form has on average, see `mechanisms`."""
