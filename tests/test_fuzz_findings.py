@@ -159,13 +159,22 @@ def test_an_estimate_at_the_end_of_the_range_of_means_is_said_to_be_one():
         res.summary()
 
 
-@pytest.mark.parametrize("term", ["C(number)", "name", "x * name"])
+@pytest.mark.parametrize("term", ["C(number)", "C(`number`)", "name", "x * name"])
 def test_a_factor_with_a_level_for_each_row_is_refused_by_its_name(term):
     """Some thousand columns of indicators took minutes, without a word."""
-    frame = pd.DataFrame({"y": np.arange(60.0) ** 2, "x": np.sin(np.arange(60.0)), "site": np.repeat(list("abc"), 20)})
-    frame = frame.assign(number=range(60), name=[f"p{i}" for i in range(60)])
-    with pytest.raises(ValueError, match=r"'(number|name)' has 60 levels in the 60 rows of the frame, one for each"):
+    line = np.arange(1000.0)
+    frame = pd.DataFrame({"y": line**2, "x": np.sin(line), "site": np.repeat(list("abcd"), 250)})
+    frame = frame.assign(number=range(1000), name=[f"p{i}" for i in range(1000)])
+    with pytest.raises(
+        ValueError, match=r"'(number|name)' has 1000 levels in the 1000 rows of the frame, one for each"
+    ):
         ad.ClientData.from_frame(frame, f"y ~ {term}", client="site")
+
+
+def test_levels_that_are_computed_are_not_those_of_the_column():
+    frame = pd.DataFrame({"y": np.arange(1000.0), "x": np.arange(1000.0), "site": np.repeat(list("abcd"), 250)})
+    for term in ("C(x // 250)", "C(np.floor(x / 250))"):
+        assert len(ad.ClientData.from_frame(frame, f"y ~ {term}", client="site").names) == 4
 
 
 @pytest.mark.parametrize("formula", ["y ~ pair", "pair ~ y"])
@@ -178,7 +187,7 @@ def test_columns_of_lists_are_named(formula):
 def test_more_columns_than_rows_are_counted():
     rng = np.random.default_rng(0)
     data = ad.ClientData.from_arrays(rng.normal(size=(20, 25)), rng.normal(size=20), np.repeat(np.arange(5), 4))
-    with pytest.raises(ValueError, match="X has 25 columns, and all clients together have 20 rows"):
+    with pytest.raises(ValueError, match="over all 20 rows: there are 25 of them, and any 21 depend on one another"):
         ad.DecentralizedGLM(data, ad.networks.complete(5))
 
 

@@ -27,6 +27,8 @@ __all__ = [
 
 # What formulaic says where a term has no value in some rows.
 WITHOUT_VALUE = re.compile(r"`([^`]*)` contains null values after evaluation")
+# A factor with fewer levels than this may have as many as rows: a model refuses it at once, for its columns. Ours.
+MANY_LEVELS = 1000
 # What columns may hold that is neither a number nor a level, and what to make of it.
 ADVICE = {
     "dates": "Compute a number, as in frame[{0!r}].dt.year, or write C({0}) where they name categories",
@@ -62,7 +64,7 @@ def check_levels(parsed: ParsedFormula, frame: pd.DataFrame, table: str) -> None
     """
     for name in sorted(parsed.covariates & {str(column) for column in frame.columns}):
         levels = frame[name].nunique() if name in parsed.level_columns or not _counts(frame[name]) else 0
-        if levels >= max(len(frame), 2):
+        if levels == len(frame) >= MANY_LEVELS:
             raise ValueError(
                 f"{name!r} has {levels} levels in the {len(frame)} rows of {table}, one for each: no model can tell "
                 f"their coefficients. Leave it out of the formula; if its rows belong to clients, name it as client"

@@ -134,8 +134,8 @@ class ParsedFormula:
 
     @property
     def level_columns(self) -> set[str]:
-        """Covariates of which the formula makes factors."""
-        return {name for expression in self._right_hand if expression.of_levels for name in expression.values}
+        """Covariates whose own values are the levels of a factor, as in C(group), and not computed ones."""
+        return {name for expression in self._right_hand if expression.of_own_levels for name in expression.values}
 
     @property
     def numeric_columns(self) -> set[str]:
@@ -157,6 +157,7 @@ class Expression:
     hiding: frozenset[str] = frozenset()
     bare: bool = False
     of_levels: bool = False
+    of_own_levels: bool = False
 
     @classmethod
     def of(cls, factor: Any) -> Expression:
@@ -176,7 +177,9 @@ class Expression:
         known = set(TRANSFORMS) | set(dir(builtins))
         values = (names - known) | set(QUOTED.findall(text)) | set(COLUMN.findall(text))
         levels = text.startswith(OF_LEVELS)
-        return cls(frozenset(values), frozenset(calls - known), frozenset(names & known), of_levels=levels)
+        first = tree.body.args[:1] if isinstance(tree.body, ast.Call) else []
+        own = levels and all(isinstance(one, ast.Name | ast.Constant) for one in first)
+        return cls(frozenset(values), frozenset(calls - known), frozenset(names & known), False, levels, own)
 
 
 def _head(node: ast.expr) -> ast.Name | None:

@@ -63,8 +63,9 @@ def check_design(data: ClientData, gram: Array, vast: Mask, whole: Whole, *, pen
         _refuse_zero(data, np.flatnonzero(norms == 0))
     if whole.n_rows < len(norms):
         raise ValueError(
-            f"X has {len(norms)} columns, and all clients together have {whole.n_rows} rows; at least as many rows as "
-            f"columns are wanted. Leave columns out, or merge levels of factors that few rows have{besides}"
+            f"the columns of X are linearly dependent over all {whole.n_rows} rows: there are {len(norms)} of them, "
+            f"and any {whole.n_rows + 1} depend on one another. Merge levels of factors that few rows have. "
+            f"Leave out one of each such set of columns{besides}"
         )
     # The diagonal of R is the squared distance of a unit column from the span of those before it.
     triangle, pivots = linalg.qr(gram / np.outer(norms, norms), mode="r", pivoting=True)
