@@ -6,12 +6,14 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable
 
-__all__ = ["WIDTH", "counted", "fixed", "framed", "printable", "rule", "titled", "wrapped"]
+__all__ = ["WIDTH", "counted", "fixed", "framed", "printable", "printable_lines", "rule", "titled", "wrapped"]
 
 
 # That of statsmodels' summaries.
 WIDTH = 78
 CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
+# What no HTML document may hold besides.
+NO_CHARACTERS = "\ufffe\uffff"
 
 
 def printable(text: str) -> str:
@@ -26,9 +28,22 @@ def printable(text: str) -> str:
         return text
     # Cc: control; Cf: among them the marks that reverse the order of what follows; Cs: halves of characters.
     return "".join(
-        character.encode("unicode_escape").decode() if unicodedata.category(character) in CONTROLS else character
+        character.encode("unicode_escape").decode()
+        if unicodedata.category(character) in CONTROLS or character in NO_CHARACTERS
+        else character
         for character in text
     )
+
+
+def printable_lines(text: str) -> str:
+    r"""Return a text of several lines with all other control characters written out, as `printable` does.
+
+    Examples
+    --------
+    >>> printable_lines("one" + chr(10) + "two" + chr(7))
+    'one\ntwo\\x07'
+    """
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def rule(mark: str = "=") -> str:
@@ -71,5 +86,5 @@ def counted(number: int, verb: str = "", verbs: str = "") -> str:
 
 def framed(title: str, table: str, notes: Iterable[str] = ()) -> str:
     """Return a table between rules, with a title above and notes below."""
-    lines = [titled(title), rule(), *map(printable, table.split("\n")), rule()]
+    lines = [titled(title), rule(), printable_lines(table), rule()]
     return "\n".join([*lines, *(line for note in notes for line in wrapped(note))])

@@ -19,6 +19,7 @@ from adfl_stats._threads import one_blas_thread
 from adfl_stats._types import FamilyLike, FrameLike
 from adfl_stats.data.client_data import ClientData, table_data
 from adfl_stats.data.formula import callers_names
+from adfl_stats.data.table import rows_and_formula
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.gossip import Gossip
 from adfl_stats.engine.journal import Journal
@@ -154,15 +155,10 @@ class DecentralizedGLM(ModelTheory):
         >>> ad.DecentralizedGLM.from_formula("y ~ x", frame, "site", net).fit().params.round(1).to_dict()
         {'Intercept': 0.9, 'x': 1.9}
         """
-        if (frame is None) == (data is None):
-            raise TypeError(
-                "from_formula takes the rows once, as frame or as data, which are the same; got "
-                + ("neither" if frame is None else "both")
-            )
+        rows, formula = rows_and_formula(frame, formula, data, "from_formula")
         if client is None or network is None:
             lacking = "client" if client is None else "network"
             raise TypeError(f"from_formula lacks {lacking}; call from_formula(formula, frame, client, network)")
-        rows = frame if data is None else data
         roles = {
             "client": client, "offset": offset, "exposure": exposure, "weights": weights, "freq_weights": freq_weights
         }  # fmt: skip

@@ -28,7 +28,7 @@ from adfl_stats.data.columns import (
 )
 from adfl_stats.data.formula import ParsedFormula, callers_names
 from adfl_stats.data.parts import check_parts
-from adfl_stats.data.table import read_table
+from adfl_stats.data.table import read_table, rows_and_formula
 from adfl_stats.data.views import changeable, frozen
 
 __all__ = ["ClientData", "assembled", "table_data"]
@@ -200,10 +200,11 @@ class ClientData:
     @classmethod
     def from_frame(
         cls,
-        frame: FrameLike,
-        formula: str,
-        client: str | ArrayLike,
+        frame: FrameLike | None = None,
+        formula: str | None = None,
+        client: str | ArrayLike | None = None,
         *,
+        data: FrameLike | None = None,
         offset: str | ArrayLike | None = None,
         exposure: str | ArrayLike | None = None,
         weights: str | ArrayLike | None = None,
@@ -226,6 +227,8 @@ class ClientData:
             expressions; names of formulaic's own functions mean those.
         client : str or array (N,)
             The column that says which client holds the row, or the labels themselves.
+        data : DataFrame, optional
+            Another name of `frame`, that of statsmodels.
         offset, exposure, weights, freq_weights : str or array (N,), optional
             Columns, or one value a row, as in `from_arrays`.
         missing : {"raise", "drop"}
@@ -237,10 +240,13 @@ class ClientData:
         >>> ClientData.from_frame(frame, "y ~ arm", "site").names
         ['Intercept', 'arm[T.y]']
         """
+        rows, text = rows_and_formula(frame, formula, data, "from_frame")
+        if client is None:
+            raise TypeError("from_frame lacks client; call from_frame(frame, formula, client)")
         roles = {
             "client": client, "offset": offset, "exposure": exposure, "weights": weights, "freq_weights": freq_weights
         }  # fmt: skip
-        return table_data(frame, formula, roles, missing, callers_names(1))
+        return table_data(rows, text, roles, missing, callers_names(1))
 
     @classmethod
     def from_parquet(

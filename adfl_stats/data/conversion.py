@@ -24,7 +24,14 @@ from adfl_stats._arguments import float64_array, listing
 from adfl_stats._frames import widened
 from adfl_stats._types import Array, Ints
 from adfl_stats.data.columns import coded_response, offset_and_exposure
-from adfl_stats.data.evaluation import check_columns, evaluated, formula_design, formula_offset, formula_response
+from adfl_stats.data.evaluation import (
+    check_columns,
+    check_terms,
+    evaluated,
+    formula_design,
+    formula_offset,
+    formula_response,
+)
 from adfl_stats.data.formula import columns_used, parsed_formula, refuse_holes
 from adfl_stats.data.map_files import MapFile
 
@@ -115,7 +122,9 @@ class Conversion:
         self.used = columns_used(self.parsed, others, self.schema.names, request.table)
         self.varying = self._varying_columns()
         self._settle(self._scan())
-        self.spec = formula_design(self.parsed, self.examples, request.table, "ignore").model_spec
+        design = formula_design(self.parsed, self.examples, request.table, "ignore")
+        check_terms(design, self.parsed, self.examples, request.table)
+        self.spec = design.model_spec
         self.names = [str(name) for name in self.spec.column_names]
         self.classes = coded_response(formula_response(self.parsed, self.examples, request.table))[1]
 

@@ -13,11 +13,12 @@ from formulaic.errors import FormulaicError
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array
-from adfl_stats.data.formula import ParsedFormula
+from adfl_stats.data.formula import Expression, ParsedFormula
 
 __all__ = [
     "check_columns",
     "check_levels",
+    "check_terms",
     "evaluated",
     "formula_design",
     "formula_offset",
@@ -69,6 +70,19 @@ def check_levels(parsed: ParsedFormula, frame: pd.DataFrame, table: str) -> None
                 f"{name!r} has {levels} levels in the {len(frame)} rows of {table}, one for each: no model can tell "
                 f"their coefficients. Leave it out of the formula; if its rows belong to clients, name it as client"
             )
+
+
+def check_terms(design: Any, parsed: ParsedFormula, frame: pd.DataFrame, table: str) -> None:
+    """Raise ValueError naming a factor with a single level where a term of it gives no column, beside the constant."""
+    for term, places in design.model_spec.term_indices.items():
+        names = {name for factor in term.factors for name in Expression.of(factor).values} if not places else set()
+        for name in sorted(names & {str(column) for column in frame.columns}):
+            if frame[name].nunique() == 1:
+                raise ValueError(
+                    f"{name!r} has the single level {listing(frame[name].iloc[:1])} in the rows of {table}, and a "
+                    f"factor needs two: the term {str(term)!r} would say the same as the rest of the formula. Leave "
+                    "it out"
+                )
 
 
 def _counts(column: pd.Series) -> bool:

@@ -22,11 +22,13 @@ from formulaic.transforms import TRANSFORMS
 from adfl_stats._arguments import listing
 
 __all__ = [
+    "Expression",
     "ParsedFormula",
     "callers_names",
     "columns_used",
     "parsed_formula",
     "refuse_holes",
+    "refuse_index",
 ]
 
 # Terms of mixed models, such as (1 | site) or (x || site).
@@ -209,6 +211,11 @@ def parsed_formula(formula: str) -> ParsedFormula:
     try:
         parsed = Formula(formula)
     except FormulaicError as error:
+        if "`.` operator" in str(error):
+            raise ValueError(
+                f"formula is {formula!r}; '.' for all other columns is not supported. Name the columns, as in "
+                "'y ~ x1 + C(group)'"
+            ) from None
         # The first line says what is wrong; the rest marks the place with terminal colours.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(
@@ -233,8 +240,13 @@ def _offset_of(term: Any, formula: str) -> str | None:
     return offsets[0] if offsets else None
 
 
-def columns_used(parsed: ParsedFormula, others: Iterable[Any], available: Iterable[Any], table: str) -> list[Any]:
-    """Return the columns that the formula and the other arguments name; raise where `table` lacks one."""
+def columns_used(
+    parsed: ParsedFormula, others: Iterable[Any], available: Iterable[Any], table: str, index: Iterable[Any] = ()
+) -> list[Any]:
+    """Return the columns that the formula and the other arguments name; raise where `table` lacks one.
+
+    `index` has the names of the levels of its index, which are no columns.
+    """
     present = list(available)
     calls = sorted(parsed.functions - set(parsed.names) - {str(column) for column in present})
     if calls:
@@ -252,12 +264,22 @@ def columns_used(parsed: ParsedFormula, others: Iterable[Any], available: Iterab
     methods = (parsed.functions | parsed.hiding) & {str(column) for column in present}
     used = sorted((parsed.variables - set(parsed.names)) | methods | named, key=str)
     absent = [column for column in used if column not in present]
+    refuse_index(absent, index, table, "frame")
     if absent:
         raise ValueError(
             f"{table} has no column {listing(absent)}, named by the formula or as client, offset, exposure "
             f"or weights; its columns are {listing(present, 12)}"
         )
     return used
+
+
+def refuse_index(absent: Iterable[Any], index: Iterable[Any], table: str, argument: str) -> None:
+    """Raise ValueError naming columns that a table lacks and its index has."""
+    if inside := [name for name in absent if name in list(index)]:
+        raise ValueError(
+            f"{listing(inside)} is in the index of {table}, and no column; pass {argument}.reset_index(), which has it "
+            "as one"
+        )
 
 
 def refuse_holes(counts: pd.Series, rows: int, table: str) -> None:

@@ -12,10 +12,17 @@ import pandas as pd
 from adfl_stats._arguments import listing
 from adfl_stats._frames import foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array
-from adfl_stats.data.evaluation import check_columns, check_levels, formula_design, formula_offset, formula_response
+from adfl_stats.data.evaluation import (
+    check_columns,
+    check_levels,
+    check_terms,
+    formula_design,
+    formula_offset,
+    formula_response,
+)
 from adfl_stats.data.formula import ParsedFormula, columns_used, parsed_formula, refuse_holes
 
-__all__ = ["Table", "read_table"]
+__all__ = ["Table", "read_table", "rows_and_formula"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +36,20 @@ class Table:
     spec: Any
     formula: ParsedFormula
     n_dropped: int
+
+
+def rows_and_formula(frame: Any, formula: Any, data: Any, call: str) -> tuple[Any, Any]:
+    """Return the rows, given once as frame or as data, and the formula; raise TypeError where one lacks."""
+    if data is not None and formula is None and isinstance(frame, str):
+        frame, formula = None, frame
+    if (frame is None) == (data is None):
+        raise TypeError(
+            f"{call} takes the rows once, as frame or as data, which are the same; got "
+            + ("neither" if frame is None else "both")
+        )
+    if formula is None:
+        raise TypeError(f"{call} lacks formula; give one such as 'y ~ x1 + C(group)'")
+    return (data if frame is None else frame), formula
 
 
 def read_table(frame: Any, formula: Any, roles: Mapping[str, Any], missing: str, caller: Mapping[str, Any]) -> Table:
@@ -57,7 +78,8 @@ def read_table(frame: Any, formula: Any, roles: Mapping[str, Any], missing: str,
     parsed = parsed.using(caller, opened.columns, len(opened))
     named = {role: value for role, value in roles.items() if _names_a_column(value, role)}
     given = {role: value for role, value in roles.items() if role not in named}
-    used = columns_used(parsed, named.values(), opened.columns, "the frame")
+    index = opened.index.names if isinstance(opened, pd.DataFrame) else ()
+    used = columns_used(parsed, named.values(), opened.columns, "the frame", index)
     twice = [name for name in used if list(opened.columns).count(name) > 1]
     if twice:
         raise ValueError(f"the frame has more than one column {listing(twice)}; rename or drop the others")
@@ -72,6 +94,7 @@ def read_table(frame: Any, formula: Any, roles: Mapping[str, Any], missing: str,
     check_columns(parsed, kept, "the frame")
     check_levels(parsed, kept, "the frame")
     design = formula_design(parsed, kept, "the frame")
+    check_terms(design, parsed, kept, "the frame")
     parts = {role: None if name is None else kept[name] for role, name in named.items()}
     parts |= {role: plain_column(column.loc[~bad]) for role, column in columns.items()}
     offset = formula_offset(parsed, kept, "the frame")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import in_interval, one_of, whole_number
-from adfl_stats._text import framed
+from adfl_stats._text import framed, printable_lines
 from adfl_stats._warn import warn
 from adfl_stats.errors import ConvergenceWarning
 from adfl_stats.inference.refits import Refitter
@@ -145,7 +145,8 @@ class Bootstrap:
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._notes)
-        return f"<h3>{html.escape(self._title)}</h3>{self.to_frame().to_html(float_format='%.4g')}{notes}"
+        table = self.to_frame().to_html(float_format="%.4g")
+        return printable_lines(f"<h3>{html.escape(self._title)}</h3>{table}{notes}")
 
     @property
     def _title(self) -> str:

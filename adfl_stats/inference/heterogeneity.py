@@ -17,7 +17,7 @@ import pandas as pd
 from scipy import optimize, stats
 
 from adfl_stats._arguments import in_interval
-from adfl_stats._text import fixed, framed
+from adfl_stats._text import fixed, framed, printable_lines
 from adfl_stats._types import Array
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ class Heterogeneity:
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._notes)
-        return f"<h3>Clients that differ</h3>{self._table.to_html(float_format='{:.4g}'.format)}{notes}"
+        table = self._table.to_html(float_format="{:.4g}".format)
+        return printable_lines(f"<h3>Clients that differ</h3>{table}{notes}")
 
     @property
     def _notes(self) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from adfl_stats._text import framed
+from adfl_stats._text import framed, printable_lines
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
@@ -109,7 +109,7 @@ class Majority:
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._notes)
         tables = self.coefficients.to_html(float_format=_number) + self.clients.to_html(float_format=_number)
-        return f"<h3>Identification of the majority</h3>{notes}{tables}"
+        return printable_lines(f"<h3>Identification of the majority</h3>{notes}{tables}")
 
     @property
     def _notes(self) -> list[str]:

@@ -12,7 +12,7 @@ import pandas as pd
 from adfl_stats._algebra import inverse, quadratic_forms
 from adfl_stats._arguments import listing
 from adfl_stats._client_sets import abnormal_mask
-from adfl_stats._text import framed
+from adfl_stats._text import framed, printable_lines
 from adfl_stats._types import Array, ClientSet, Mask
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.pooled import PointEstimate, local_estimates, pooled_estimate
@@ -96,7 +96,8 @@ class OracleComparison:
 
     def _repr_html_(self) -> str:
         table = self._table.rename(index=_NAMES, columns=_SHORT).to_html(formatters=_FORMATS, na_rep="-")
-        return f"<h3>{html.escape(_TITLE)}</h3>{table}{self.coefficients.to_html(float_format='{:.4g}'.format)}"
+        coefficients = self.coefficients.to_html(float_format="{:.4g}".format)
+        return printable_lines(f"<h3>{html.escape(_TITLE)}</h3>{table}{coefficients}")
 
 
 def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: ClientSet) -> OracleComparison:

@@ -15,9 +15,11 @@ from scipy import stats
 
 from adfl_stats._arguments import finite_float64, float64_array, in_interval, listing
 from adfl_stats._frames import foreign_frame, is_foreign_frame, pandas_columns, plain_column
+from adfl_stats._text import printable_lines
 from adfl_stats._types import Array, FrameLike
 from adfl_stats.data.columns import offset_and_exposure
 from adfl_stats.data.evaluation import check_columns, evaluated, formula_offset
+from adfl_stats.data.formula import refuse_index
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.record import FitRecord
 
@@ -83,6 +85,7 @@ def _design_of_frame(X: pd.DataFrame, fit: FitRecord) -> NewDesign:
     covariates, kept = fit.formula.covariates, fit.formula.names
     columns = fit.formula.variables | (fit.formula.hiding & set(fit.spec.required_variables))
     needed = sorted((covariates & columns) - set(X.columns) - set(kept))
+    refuse_index(needed, X.index.names, "X", "X")
     if needed:
         raise ValueError(f"X lacks the formula's variables {listing(needed)}; its columns are {listing(X.columns)}")
     unknown = sorted(covariates & fit.formula.functions - set(X.columns) - set(kept))
@@ -100,8 +103,24 @@ def _design_of_frame(X: pd.DataFrame, fit: FitRecord) -> NewDesign:
             matrix = evaluated(fit.spec, fit.formula, rows, "X")
     except DataMismatchWarning as warning:
         levels = str(warning).partition("{")[2].partition("}")[0]
-        raise ValueError(f"X has levels of a factor that the data of the fit did not have: {levels}") from None
+        otherwise = f"X has levels of a factor that the data of the fit did not have: {levels}"
+        raise ValueError(_unseen_levels(rows, fit) or otherwise) from None
     return NewDesign(finite_float64(matrix, "X", 2, fit.columns), formula_offset(fit.formula, rows, "X"), X.index)
+
+
+def _unseen_levels(rows: pd.DataFrame, fit: FitRecord) -> str | None:
+    """Return in words which column has which new levels, of factors that are columns as they are."""
+    for text, (_, state) in fit.spec.encoder_state.items():
+        for name in rows.columns:
+            if str(text) in (name, f"C({name})", f"`{name}`", f"C(`{name}`)") and "categories" in state:
+                known = list(state["categories"])
+                unseen = [level for level in pd.unique(rows[name]) if level not in known]
+                if unseen:
+                    return (
+                        f"the column {name!r} of X has the level {listing(unseen)}, which the data of the fit did not "
+                        f"have; theirs are {listing(known)}"
+                    )
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +162,7 @@ class Prediction:
         return repr(self.summary_frame())
 
     def _repr_html_(self) -> str:
-        return str(self.summary_frame().to_html())
+        return printable_lines(self.summary_frame().to_html())
 
     @classmethod
     def at(

@@ -20,7 +20,7 @@ import pandas as pd
 from scipy import stats
 
 from adfl_stats._arguments import in_interval, one_of
-from adfl_stats._text import fixed, framed
+from adfl_stats._text import fixed, framed, printable_lines
 from adfl_stats._types import Array
 from adfl_stats.inference.client_record import ClientRecord
 from adfl_stats.inference.record import FitRecord
@@ -126,7 +126,7 @@ class Screening:
     def _repr_html_(self) -> str:
         table = self._table.rename(columns=_SHORT).to_html(formatters=_FORMATS, max_rows=None)
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._notes)
-        return f"<h3>{html.escape(self._title)}</h3>{table}{notes}"
+        return printable_lines(f"<h3>{html.escape(self._title)}</h3>{table}{notes}")
 
     @property
     def _title(self) -> str:

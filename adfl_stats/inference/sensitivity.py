@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import listing
-from adfl_stats._text import framed
+from adfl_stats._text import framed, printable_lines
 from adfl_stats._types import Array
 from adfl_stats.inference.record import Recipe
 from adfl_stats.inference.refits import Refitter, model_of
@@ -129,7 +129,7 @@ class Sensitivity:
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._notes)
-        return f"<h3>{self._title}</h3>{self._table.to_html(formatters=_FORMATS)}{notes}"
+        return printable_lines(f"<h3>{self._title}</h3>{self._table.to_html(formatters=_FORMATS)}{notes}")
 
     @property
     def _title(self) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from statsmodels.iolib.summary import Summary
 from statsmodels.iolib.table import SimpleTable
 
-from adfl_stats._text import printable, wrapped
+from adfl_stats._text import printable, printable_lines, wrapped
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.theory.condition_5 import condition_5
@@ -36,7 +36,7 @@ class TextSummary(Summary):
 
     def as_text(self) -> str:
         """Return text; control characters in names are written out."""
-        return "\n".join(map(printable, str(super().as_text()).split("\n")))
+        return printable_lines(str(super().as_text()))
 
     def as_html(self) -> str:
         """Return HTML, in which names are text."""
@@ -66,8 +66,7 @@ def _rendered(summary: Summary, render: Callable[[Summary], str], marks: Mapping
     hidden = str.maketrans({mark: chr(PRIVATE + k) for k, mark in enumerate(marks)})
     copy = Summary()
     copy.tables = [_with_text(table, hidden) for table in summary.tables]
-    notes = summary.extra_txt or ""
-    copy.extra_txt = "\n".join(printable(line).translate(hidden) for line in notes.split("\n"))
+    copy.extra_txt = printable_lines(summary.extra_txt or "").translate(hidden)
     text = str(render(copy))
     return text.translate({PRIVATE + k: written for k, written in enumerate(marks.values())})
 

@@ -19,7 +19,7 @@ import pandas as pd
 
 from adfl_stats._arguments import one_of
 from adfl_stats._files import place_of
-from adfl_stats._text import rule, titled, wrapped
+from adfl_stats._text import printable_lines, rule, titled, wrapped
 from adfl_stats.network.network import Network
 
 __all__ = ["FAILS", "HOLDS", "INDICATIVE", "STATUSES", "UNKNOWN", "Check", "Report", "decided", "factor_text", "number"]
@@ -229,7 +229,7 @@ class Report:
             for name, table in self.tables.items()
         )
         advice = "".join(f"<li>{html.escape(entry)}</li>" for entry in self.advice)
-        return (
+        return printable_lines(
             f"<h3>{html.escape(self.title)}</h3><table><thead><tr>{head}</tr></thead><tbody>{cells}</tbody></table>"
             f"{tables}" + (f"<h4>Advice</h4><ul>{advice}</ul>" if advice else "")
         )

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import in_interval, listing, whole_number
-from adfl_stats._text import framed
+from adfl_stats._text import framed, printable_lines
 from adfl_stats._threads import one_blas_thread
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.problem import Problem
@@ -85,7 +85,8 @@ class Design:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"{self.table.to_html(index=False, float_format='%.4g')}<p>{html.escape(self.assumed)}</p>"
+        table = self.table.to_html(index=False, float_format="%.4g")
+        return printable_lines(f"{table}<p>{html.escape(self.assumed)}</p>")
 
 
 def design(

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import in_interval, one_of
-from adfl_stats._text import wrapped
+from adfl_stats._text import printable_lines, wrapped
 from adfl_stats._types import Array
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.numerical_error import consensus_error, floored, standard_errors_at
@@ -191,7 +191,7 @@ class Rates:
     def _repr_html_(self) -> str:
         where = "preconditioned coordinates" if self.preconditioned else "the paper's coordinates"
         factors = self.to_frame().rename(columns={"rounds": "rounds to 1/1000"})
-        return (
+        return printable_lines(
             f"<h3>Rates at step {self.step:.4g}, in {where}</h3>"
             f"{factors.to_html(formatters={'factor': factor_text, 'rounds to 1/1000': number})}"
             f"<h4>Error floor</h4>{self.floor.to_html(float_format=number)}"

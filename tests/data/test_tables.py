@@ -124,7 +124,76 @@ def test_frame_and_formula_may_change_places(stays):
         build(stays, FORMULA, "site", net),
         build(FORMULA, data=stays, client="site", network=net),
     ]
+    models += [
+        ad.DecentralizedGLM(held, net)
+        for held in (
+            ad.ClientData.from_frame(data=stays, formula=FORMULA, client="site"),
+            ad.ClientData.from_frame(FORMULA, data=stays, client="site"),
+        )
+    ]
     assert len({model.data.X.tobytes() for model in models}) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"formula": "y ~ x"}, "from_frame takes the rows once, as frame or as data, which are the same; got neither"),
+        ({"frame": 1, "data": 1, "formula": "y ~ x"}, "got both"),
+        ({"data": 1, "client": "site"}, "from_frame lacks formula; give one such as 'y ~"),
+        ({"data": 1, "formula": "y ~ x"}, r"from_frame lacks client; call from_frame\(frame, formula, client\)"),
+    ],
+)
+def test_arguments_of_from_frame_that_lack_are_named(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        ad.ClientData.from_frame(**arguments)
+
+
+@pytest.mark.parametrize("formula", ["count ~ .", "count ~ . - x", "count ~ x + .:age", ". ~ x", "count ~ .^2"])
+def test_a_wildcard_is_refused_in_one_sentence(stays, formula):
+    with pytest.raises(ValueError, match=r"'\.' for all other columns is not supported\. Name the columns") as error:
+        ad.ClientData.from_frame(stays, formula, "site")
+    assert repr(formula) in str(error.value)
+    assert len(str(error.value)) < 150
+
+
+@pytest.mark.parametrize("where", ["client", "formula", "prediction"])
+@pytest.mark.parametrize("levels", ["arm", ["days", "arm"]])
+def test_names_in_the_index_are_told_from_columns(stays, levels, where):
+    inside, net = stays.set_index(levels), ad.networks.complete(4, labels=list("abcd"))
+    calls = {
+        "client": lambda: ad.ClientData.from_frame(inside, "count ~ x", "arm"),
+        "formula": lambda: ad.ClientData.from_frame(inside, "count ~ C(arm)", "site"),
+        "prediction": lambda: ad.DecentralizedGLM.from_formula("x ~ arm", stays, "site", net).fit().predict(inside),
+    }
+    with pytest.raises(ValueError, match=r"'arm' is in the index of .*; pass (frame|X)\.reset_index\(\)"):
+        calls[where]()
+
+
+@pytest.mark.parametrize("formula", ["count ~ arm", "count ~ x * C(arm)", "count ~ C(site) + arm - 1"])
+def test_a_factor_with_a_single_level_is_named(stays, tmp_path, formula):
+    frame = stays.assign(arm="old")
+    with pytest.raises(ValueError, match="'arm' has the single level 'old' in the rows of the frame, and a factor ne"):
+        ad.ClientData.from_frame(frame, formula, "site")
+    frame.to_parquet(tmp_path / "stays.parquet")
+    with pytest.raises(ValueError, match=r"'arm' has the single level 'old' in the rows of the file 'stays\.parquet'"):
+        ad.ClientData.from_parquet(tmp_path / "stays.parquet", formula, "site")
+    # In the place of the constant it says something.
+    assert ad.ClientData.from_frame(frame, "count ~ x + arm - 1", "site").names == ["x", "arm[old]"]
+
+
+@pytest.mark.parametrize(
+    ("formula", "change", "words"),
+    [
+        ("x ~ arm + age", {"arm": "odd"}, "column 'arm' of X has the level 'odd', which .*; theirs are 'new', 'old'"),
+        ("x ~ C(`arm`) * age", {"arm": "odd"}, "the column 'arm' of X has the level 'odd', which"),
+        ("x ~ C(age > 50) + C(age // 40)", {"age": 200}, "X has levels of a factor that the data of the fit did not"),
+    ],
+)
+def test_levels_that_predictions_do_not_know_are_named(stays, formula, change, words):
+    net = ad.networks.complete(4, labels=list("abcd"))
+    res = ad.DecentralizedGLM.from_formula(formula, stays, "site", net).fit(ad.DFL())
+    with pytest.raises(ValueError, match=words):
+        res.predict(stays.assign(**change))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +245,8 @@ def test_bad_values_beside_the_frame_are_refused(stays, roles, message):
 
 @pytest.mark.parametrize("column", ["x", "age"])
 def test_numbers_stored_as_text_are_named(stays, column):
-    text = stays.assign(**{column: stays[column].astype(str)})
+    # Fewer levels than rows: a factor with one for each row is refused for that.
+    text = stays.assign(**{column: stays[column].round(1).astype(str)})
     with pytest.raises(ValueError, match=f"the column '{column}' of the frame holds numbers stored as text, such as '"):
         ad.ClientData.from_frame(text, f"count ~ {column}", "site")
     with pytest.raises(ValueError, match="numbers stored as text"):

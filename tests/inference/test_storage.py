@@ -191,7 +191,7 @@ def test_predictions_of_a_formula_are_those_before(res, path, frame):
     for rows in (frame, frame.iloc[[7]], frame[frame["g"] == "v"]):
         pd.testing.assert_series_equal(loaded.predict(rows), res.predict(rows), check_exact=True)
     for results in (res, loaded):
-        with pytest.raises(ValueError, match="levels of a factor that the data of the fit did not have: 'q'"):
+        with pytest.raises(ValueError, match="the column 'g' of X has the level 'q', which the data"):
             results.predict(frame.assign(g="q"))
         with pytest.raises(ValueError, match="lacks the formula's variables 'z'"):
             results.predict(frame.drop(columns="z"))

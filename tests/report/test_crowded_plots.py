@@ -1,5 +1,7 @@
 """Plots of many clients: names of the interesting ones, none over another, no lines too close to be told apart."""
 
+from functools import cache
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -42,6 +44,39 @@ def test_names_are_short_and_do_not_overlap(kind):
 def test_few_clients_are_all_named():
     ax = ad.plots.network(ad.networks.directed_circle(8, 3, labels=[f"client {k}" for k in range(8)]))
     assert len(texts_of(ax)) == 8
+
+
+@cache
+def fit_of_twenty(kind, name):
+    labels = [name.format(k) for k in range(20)]
+    net = ad.networks.directed_circle(20, 5, labels=labels)
+    net = net if kind == "circle" else ad.networks.small_world(20, 4, 0.3, seed=2, labels=labels)
+    sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=2)
+    return ad.DecentralizedGLM(ad.ClientData.from_arrays(sim.X, sim.y, np.array(labels)[sim.client]), net).fit(ad.DFL())
+
+
+@pytest.mark.parametrize("kind", ["circle", "springs"])
+@pytest.mark.parametrize("name", ["client {}", "client WARD {} of Saint Mary's Hospital"])
+@pytest.mark.parametrize("by", ["weight", "flag"])
+@pytest.mark.parametrize("panels", [1, 2])
+def test_names_of_a_network_lie_over_nothing_else(kind, name, by, panels):
+    res = fit_of_twenty(kind, name)
+    ax = ad.plots.network(res, None if panels == 1 else plt.subplots(1, 2, squeeze=False)[1][0, 0], by=by)
+    ax.figure.draw_without_rendering()
+    texts = ax.texts
+    assert len(texts) == 20 if panels == 1 else len(texts) >= 12
+    boxes = [text.get_window_extent() for text in texts]
+    others = [other.get_tightbbox() for other in ax.figure.axes if other is not ax]
+    others += [] if ax.get_legend() is None else [ax.get_legend().get_window_extent()]
+    assert not any(box.overlaps(other) for k, box in enumerate(boxes) for other in (*boxes[:k], *others))
+    assert all(box.x0 >= 0.0 and box.x1 <= ax.figure.bbox.x1 for box in boxes)
+    marks = [points for points in ax.collections if len(points.get_offsets()) > 1 and len(points.get_sizes())]
+    for points in marks:
+        radius = np.sqrt(points.get_sizes()[0]) / 2.0 * ax.figure.dpi / 72.0
+        for x, y in ax.transData.transform(points.get_offsets()):
+            across = [max(box.x0 - x, x - box.x1, 0.0) for box in boxes]
+            up = [max(box.y0 - y, y - box.y1, 0.0) for box in boxes]
+            assert np.hypot(across, up).min() >= 0.9 * radius
 
 
 def test_a_thousand_clients_are_drawn():

@@ -16,7 +16,9 @@ def res():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 5)), rng.normal(size=200)
     data = ad.ClientData.from_arrays(X, y, np.repeat(CLIENTS, 40), names=NAMES)
-    return ad.DecentralizedGLM(data, ad.networks.complete(5, labels=CLIENTS)).fit(ad.DFL(), step=0.1, rounds=200)
+    return ad.DecentralizedGLM(data, ad.networks.complete(5, labels=CLIENTS)).fit(
+        ad.DFL(), step=0.1, rounds=200, keep_data=True
+    )
 
 
 def pages(res):
@@ -26,6 +28,7 @@ def pages(res):
         "check": res.check()._repr_html_(),
         "screen": ad.screen(res)._repr_html_(),
         "heterogeneity": res.heterogeneity()._repr_html_(),
+        "majority": res.majority()._repr_html_(),
     }
 
 
@@ -33,7 +36,11 @@ def test_html_has_no_tags_of_users(res):
     for name, page in pages(res).items():
         tags = {tag.lower() for tag in re.findall(r"<\s*/?\s*([a-zA-Z0-9]+)", page)}
         assert not tags & {"script", "img"}, name
+        bad = [character for character in page if character != "\n" and not character.isprintable()]
+        assert bad == [], name
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in pages(res)["summary"]
+    assert r"d\x07\x1b]0;t\x07" in pages(res)["screen"]
+    assert r"\u202eback" in pages(res)["majority"]
 
 
 def test_latex_has_no_commands_of_users(res):

@@ -13,6 +13,7 @@ import pytest
 from scipy.spatial.distance import pdist, squareform
 
 import adfl_stats as ad
+from adfl_stats._text import printable
 from adfl_stats.cli.main import main
 from adfl_stats.inference.sensitivity import Sensitivity
 from adfl_stats.report.pages.charts import Axis
@@ -143,7 +144,7 @@ def test_page_of_a_fit_is_complete_and_shows_the_results(hospitals, tmp_path):
     assert [word for word in lines[0] if word] == ["hospital", *table.columns]
     by_name = {line[0]: line for line in shown}
     for label, row in table.iterrows():
-        cells = by_name[str(label).replace("\x00", "�")]
+        cells = by_name[printable(str(label))]
         assert cells[1] == str(row["n"])
         assert float(cells[list(table.columns).index("weight") + 1]) == pytest.approx(row["weight"], rel=5e-3)
     # Each client is a mark in the network and in the two plots of clients.
@@ -158,12 +159,12 @@ def test_no_label_becomes_markup(hospitals, tmp_path):
     path = hospitals.report(tmp_path / "fit.html", title=HOSTILE)
     page = checked(path)
     assert "alert(" not in "".join(body for _, body in page.all("script"))
-    shown = HOSTILE.replace("\x00", "�")
+    shown = printable(HOSTILE)
     assert page.all("h1")[0][1] == shown == page.all("title")[0][1]
     assert any(shown in text for found, text in page.all("th"))
     tips = [found["data-t"] for _, found, _ in page.elements if "data-t" in found]
     assert any(shown in tip for tip in tips)
-    assert "\x00" not in path.read_text(encoding="utf-8")
+    assert not set("\x00\u202e") & set(path.read_text(encoding="utf-8"))
 
 
 def test_saved_results_have_the_same_page(hospitals, tmp_path, capsys):

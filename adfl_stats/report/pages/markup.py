@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import html
-import re
 from typing import Any
+
+from adfl_stats._text import printable_lines
 
 __all__ = ["Html", "joined", "paragraphs", "tag"]
 
-# What no HTML document may hold: control characters but for tab and line ends, and halves of surrogate pairs.
-_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _VOID = {"input", "meta", "br", "hr", "link"}
 
 
@@ -47,4 +46,4 @@ def paragraphs(sentences: list[str], **attributes: Any) -> Html:
 
 
 def _escaped(value: object) -> str:
-    return html.escape(_NO_TEXT.sub("\ufffd", str(value)), quote=True)
+    return html.escape(printable_lines(str(value)), quote=True)

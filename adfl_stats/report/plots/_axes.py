@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from adfl_stats._text import printable
 from adfl_stats.report.text import shortened
 
 if TYPE_CHECKING:
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
 __all__ = [
     "CROWD",
     "DOUBTED",
+    "LONGEST",
     "QUIET",
     "TRUSTED",
     "axes_for",
     "key",
     "name_points",
     "name_rows",
+    "name_texts",
     "row_points",
     "without_frame",
 ]
@@ -42,6 +45,11 @@ def axes_for(ax: Axes | None, size: tuple[float, float] = (7.0, 4.0)) -> Axes:
     except ImportError:
         raise ImportError("plots need matplotlib; install it with: pip install 'adfl-stats[plot]'") from None
     return pyplot.subplots(figsize=size, layout="constrained")[1]
+
+
+def name_texts(names: Iterable[object], longest: int) -> list[str]:
+    """Return names as a plot shows them: of at most so many characters, with control characters written out."""
+    return shortened([printable(str(name)) for name in names], longest)
 
 
 def row_points(ax: Axes, rows: int) -> float:
@@ -67,7 +75,7 @@ def name_rows(
     longest : int
         The most characters of a name; longer ones lose their middle.
     """
-    texts = shortened([str(name) for name in names], longest)
+    texts = name_texts(names, longest)
     ax.set_ylim(-1, len(texts))
     points = row_points(ax, len(texts))
     ax.tick_params(axis="y", length=0)
@@ -89,7 +97,7 @@ def name_points(ax: Axes, x: Any, y: Any, names: Iterable[object], order: Iterab
     """
     from matplotlib.patheffects import withStroke
 
-    texts = shortened([str(name) for name in names], LONGEST)
+    texts = name_texts(names, LONGEST)
     # Asking for the limits brings them up to date with what was drawn.
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
     page = ax.transData.transform(np.column_stack([x, y])) * 72.0 / ax.figure.dpi

@@ -11,7 +11,8 @@ from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.network.matching import as_network
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import one_network
-from adfl_stats.report.plots._axes import DOUBTED, QUIET, TRUSTED, axes_for, key, name_points, without_frame
+from adfl_stats.report.plots._axes import DOUBTED, QUIET, TRUSTED, axes_for, key, without_frame
+from adfl_stats.report.plots._node_names import name_nodes
 from adfl_stats.trust.weights import trusted_by
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ __all__ = ["network", "spectrum"]
 MOST_DRAWN, MOST_NAMED, MOST_EIGENVALUES = 2000, 40, 1000
 # Clients that are named where not all are; above so many, the springs settle for fewer steps. Ours.
 SUSPECTS, MANY = 12, 300
+# The shorter side of axes, in points, below which marks are smaller. Ours.
+ROOMY = 330.0
 COLOURS = ("influence", "weight", "flag")
 
 
@@ -43,8 +46,8 @@ def network(net: Network | Results, ax: Axes | None = None, by: str | None = Non
         Where to draw.
     by : {"influence", "weight", "flag"}, optional
         What the colours say: the weight of each client, or whether the score test flags it, both of results. If not
-        given, weights of results and the influence in a network. Up to 40 clients are all named; of more, the
-        down-weighted or flagged ones, as far as names do not overlap.
+        given, weights of results and the influence in a network. Up to 40 clients are named; of more, the
+        down-weighted or flagged ones. Long names are shortened, and names without room are left out.
 
     Returns
     -------
@@ -88,17 +91,16 @@ def _draw(net: Network, res: Any, ax: Axes, by: str) -> Axes:
         ax.add_collection(lines)
     ax.set_aspect("equal")
     ax.set_axis_off()
+    size = _size(M, ax)
     if by == "influence":
-        suspects = _draw_influence(ax, net, place)
+        suspects = _draw_influence(ax, net, place, size)
     elif by == "weight":
-        suspects = _draw_weights(ax, res.client_weights.to_numpy(), place)
+        suspects = _draw_weights(ax, res.client_weights.to_numpy(), place, size)
     else:
-        suspects = _draw_flags(ax, res.clients()["flagged"].to_numpy(), place)
-    ax.margins(0.08)
-    ax.autoscale_view()
-    _name_clients(ax, net, place, suspects)
+        suspects = _draw_flags(ax, res.clients()["flagged"].to_numpy(), place, size)
     one_way = "" if mutual.all() else "; the broad end sends"
     ax.set_title(f"{M} clients, {net.n_edges} edges{one_way}", fontsize="medium")
+    name_nodes(ax, place, net.labels, np.arange(M) if M <= MOST_NAMED else suspects[:SUSPECTS], size)
     return ax
 
 
@@ -188,15 +190,17 @@ def _curves(ends: Array, bent: bool, tapered: bool) -> Array:
     return np.stack([points[:, :-1], points[:, 1:]], axis=2)
 
 
-def _size(clients: int) -> float:
-    return float(np.clip(6000.0 / clients, 8.0, 260.0))
+def _size(clients: int, ax: Axes) -> float:
+    """Return the area of a client's mark in square points: smaller in small axes."""
+    side = min(ax.bbox.width, ax.bbox.height) * 72.0 / ax.figure.dpi
+    return float(np.clip(6000.0 / clients, 8.0, 260.0) * np.clip((side / ROOMY) ** 3, 0.1, 1.0))
 
 
-def _draw_weights(ax: Axes, weights: Array, place: Array) -> Ints:
+def _draw_weights(ax: Axes, weights: Array, place: Array, size: float) -> Ints:
     """Draw the clients coloured by weight, the smallest on top; return them in that order, the down-weighted ones."""
     order = np.argsort(-weights, kind="stable")
     drawn = ax.scatter(
-        place[order, 0], place[order, 1], s=_size(len(order)), c=weights[order], cmap="RdBu", vmin=0.0,
+        place[order, 0], place[order, 1], s=size, c=weights[order], cmap="RdBu", vmin=0.0,
         vmax=max(1.0, weights.max()), edgecolors=QUIET, linewidths=0.5, zorder=3,
     )  # fmt: skip
     bar = ax.figure.colorbar(drawn, ax=ax, shrink=0.7, pad=0.02, label="weight")
@@ -204,31 +208,24 @@ def _draw_weights(ax: Axes, weights: Array, place: Array) -> Ints:
     return order[::-1][: int((~trusted_by(weights)).sum())]
 
 
-def _draw_flags(ax: Axes, flagged: Mask, place: Array) -> Ints:
+def _draw_flags(ax: Axes, flagged: Mask, place: Array, size: float) -> Ints:
     """Draw the flagged clients in another colour, on top; return them."""
     for mask, colour, text in ((~flagged, TRUSTED, "not flagged"), (flagged, DOUBTED, "flagged")):
         ax.scatter(
-            place[mask, 0], place[mask, 1], s=_size(len(flagged)), color=colour, edgecolors="white", linewidths=0.5,
+            place[mask, 0], place[mask, 1], s=size, color=colour, edgecolors="white", linewidths=0.5,
             zorder=3, label=f"{text} ({int(mask.sum())})",
         )  # fmt: skip
     key(ax, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, fontsize="small")
     return np.flatnonzero(flagged)
 
 
-def _name_clients(ax: Axes, net: Network, place: Array, suspects: Ints) -> None:
-    """Name all clients of a small network, and the most interesting ones of a large one."""
-    order = np.arange(net.n_clients) if net.n_clients <= MOST_NAMED else suspects[:SUSPECTS]
-    name_points(ax, place[:, 0], place[:, 1], net.labels, order)
-
-
-def _draw_influence(ax: Axes, net: Network, place: Array) -> Ints:
+def _draw_influence(ax: Axes, net: Network, place: Array, size: float) -> Ints:
     """Draw the clients coloured by influence; return those without."""
     from matplotlib.colors import TwoSlopeNorm
 
     M = net.n_clients
     share = net.influence.to_numpy() * M
     influential = share > 0
-    size = _size(M)
     even = np.ptp(share) < 1e-8
     colours: dict[str, Any] = {"color": TRUSTED}
     if not even:
