@@ -112,7 +112,10 @@ def _unseen_levels(rows: pd.DataFrame, fit: FitRecord) -> str | None:
     """Return in words which column has which new levels, of factors that are columns as they are."""
     for text, (_, state) in fit.spec.encoder_state.items():
         for name in rows.columns:
-            if str(text) in (name, f"C({name})", f"`{name}`", f"C(`{name}`)") and "categories" in state:
+            alone = str(text) in (name, f"`{name}`") or str(text).startswith(
+                (f"C({name})", f"C({name},", f"C(`{name}`)", f"C(`{name}`,")
+            )
+            if alone and "categories" in state:
                 known = list(state["categories"])
                 unseen = [level for level in pd.unique(rows[name]) if level not in known]
                 if unseen:
