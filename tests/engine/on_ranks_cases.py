@@ -14,7 +14,7 @@ from mpi4py import MPI
 from on_ranks import said, told
 
 import adfl_stats as ad
-from adfl_stats import model as model_module
+from adfl_stats import _model_fitting, _model_rows
 
 METHODS = (
     (None, {}),
@@ -58,12 +58,21 @@ def drawn(seed):
     )
 
 
-def lines(model, ranks, method, options):
+def use_batches(bounds):
+    """Let models and fits have these batches, in the place of those of `batch_bounds`."""
+    for module in (_model_fitting, _model_rows):
+        assert callable(module.batch_bounds)
+        module.batch_bounds = lambda *_: bounds
+
+
+def lines(model, bounds, ranks, method, options):
     """Return digests of all that the results say, or the error."""
     try:
-        return told("fit", said(model.fit(method, transport=ranks, **options)))
+        res = model.fit(method, transport=ranks, **options)
     except ValueError as error:
         return [str(error)]
+    assert res.record.members.transport.cuts.tolist() == bounds[1:-1].tolist()
+    return told("fit", said(res))
 
 
 def main(first, last):
@@ -72,11 +81,11 @@ def main(first, last):
     teams = {size: world.Split(int(world.rank >= size), world.rank) for size in range(2, world.size + 1)}
     for seed in range(first, last):
         data, network, family, bounds, (method, options) = drawn(seed)
-        model_module.batch_bounds = lambda *_, bounds=bounds: bounds
+        use_batches(bounds)
         model = ad.DecentralizedGLM(data, network, family)
-        alone = world.bcast(lines(model, None, method, options) if world.rank == 0 else None)
+        alone = world.bcast(lines(model, bounds, None, method, options) if world.rank == 0 else None)
         for size, team in teams.items():
-            here = lines(model, ad.MPI(team), method, options) if world.rank < size else alone
+            here = lines(model, bounds, ad.MPI(team), method, options) if world.rank < size else alone
             differ = world.gather([one.split(":")[0] for one, other in zip(here, alone, strict=True) if one != other])
             if world.rank == 0:
                 told_by = f"{family}, {len(data.labels)} clients, {method}, {options}, batches {bounds.tolist()}"

@@ -90,7 +90,7 @@ def random_cases(first, last, timeout):
 
 
 def test_random_fits_have_the_same_bits_on_two_to_four_ranks():
-    random_cases(4, 5, timeout=200)
+    random_cases(4, 5, timeout=400)
 
 
 @pytest.mark.slow
