@@ -192,8 +192,8 @@ def screen(res: Results, q: float = FDR, *, method: str = "score") -> Screening:
     fit = getattr(res, "record", None)
     if not isinstance(fit, FitRecord):
         raise TypeError(
-            f"res is a {type(res).__name__}; tests of clients need the scores and curvatures of a generalised linear "
-            "model: pass the results of such a fit, as in ad.screen(model.fit())"
+            f"res is a {type(res).__name__}; pass the results of a fit of a generalised linear model: tests of clients "
+            "need the scores and curvatures of one"
         )
     _check_rows(fit)
     return screen_fit(fit, q, method)
