@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tomllib
 import warnings
@@ -16,6 +15,7 @@ import pandas as pd
 
 import adfl_stats as ad
 from adfl_stats._arguments import one_of
+from adfl_stats.cli.launched import processes
 from adfl_stats.cli.outputs import output_file, page_file
 from adfl_stats.cli.rows import read_rows, read_whole
 from adfl_stats.inference.covariance import COV_TYPES
@@ -24,8 +24,6 @@ from adfl_stats.methods.named import CLASSES, named_method
 
 __all__ = ["add_fit", "option_value"]
 
-# Where launchers say how many processes they started: those of MPICH and its relatives, and Open MPI.
-LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 ATTACKS = {name: getattr(ad.attacks, name) for name in ad.attacks.__all__ if name not in ("Attack", "Scene")}
 EXAMPLES = """examples:
   adfl-stats fit stays.csv --formula "died ~ age + C(ward)" --client hospital --network edges.csv --family binomial
@@ -109,7 +107,7 @@ def add_fit(commands: Any) -> None:
 
 
 def _fit(options: argparse.Namespace) -> None:
-    started = _started_by_mpiexec()
+    started = processes()
     if not options.mpi and started == 1:
         _tell(_fitted(options, None), options)
         return
@@ -129,11 +127,6 @@ def _fit(options: argparse.Namespace) -> None:
     # The other ranks are done: a file that cannot be written is said as without them.
     if res is not None:
         _tell(res, options)
-
-
-def _started_by_mpiexec() -> int:
-    """Return how many processes a launcher of MPI started with this one; 1 where there was none."""
-    return max(int(os.environ.get(name, 1)) for name in LAUNCHED)
 
 
 def _take_part(options: argparse.Namespace, ranks: ad.MPI) -> None:

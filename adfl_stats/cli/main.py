@@ -6,7 +6,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import adfl_stats as ad
 from adfl_stats.cli.check_network import add_check_network
@@ -14,6 +14,7 @@ from adfl_stats.cli.completion import add_completion
 from adfl_stats.cli.demo import add_demo
 from adfl_stats.cli.efficiency import add_efficiency
 from adfl_stats.cli.fit import add_fit
+from adfl_stats.cli.launched import is_first
 from adfl_stats.cli.outputs import print_any_label
 from adfl_stats.cli.report import add_report
 from adfl_stats.cli.reproduce import add_reproduce
@@ -46,7 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser that says in one line what is wrong."""
+    """Parser that says in one line what is wrong, and of the processes of mpiexec in the first alone."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if is_first():
+            super()._print_message(message, file)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")

@@ -105,14 +105,16 @@ class Journal:
         for name in WORDS:
             setattr(run, name, entry[name])
         run.trace = [dict(line) for line in entry["trace"]]
-        run.theta = np.ascontiguousarray(entry["theta"][self._numbers])
+        run.theta = np.ascontiguousarray(entry["theta"][self._numbers] if self._first else entry["theta"])
         run.metric = entry["metric"]
         self._ledger.entries = Ledger.of_words(entry["ledger"]).entries
         return run
 
     def _keep(self, run: Run, limit: float, *, complete: bool) -> None:
         theta = self._place.gather(run.theta)
-        entry = {name: getattr(run, name) for name in WORDS} | {"theta": theta.copy(), "metric": run.metric}
+        entry = {name: getattr(run, name) for name in WORDS} | {"metric": run.metric}
+        # The place that writes keeps the rows of all; the others need theirs no more, they have the run.
+        entry["theta"] = theta.copy() if self._first else None
         entry |= {"trace": [dict(line) for line in run.trace], "limit": limit, "complete": complete}
         entry["ledger"] = self._ledger.words()
         self._entries[self._current :] = [entry]
@@ -164,5 +166,6 @@ class Journal:
                 "remove the file"
             )
         for k, entry in enumerate(words["runs"]):
-            entry |= {"theta": arrays[f"theta{k}"], "metric": arrays.get(f"metric{k}")}
+            theta = arrays[f"theta{k}"]
+            entry |= {"theta": theta if self._first else theta[self._numbers], "metric": arrays.get(f"metric{k}")}
         return list(words["runs"])

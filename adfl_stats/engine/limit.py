@@ -22,6 +22,7 @@ from adfl_stats.engine.plan import Plan, Run
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.round import Scheme
 from adfl_stats.engine.rounds_needed import rounds_to_limit
+from adfl_stats.engine.transport import COLUMN_ENTRIES
 from adfl_stats.errors import ConvergenceWarning
 
 __all__ = ["Limits", "limits", "settle"]
@@ -205,11 +206,21 @@ def _stable(runs: Iteration, bound: Array | None) -> bool:
     curvature = runs.linear.traces if bound is None else np.minimum(bound, runs.linear.traces)
     if runs.step * runs.problem.largest(runs.factors.max(axis=1) * curvature) <= 2.0:
         return True
-    shape = runs.problem.n_clients, runs.factors.shape[1], runs.problem.P
-    x = runs.problem.members.ours(np.random.default_rng(0).normal(size=shape))
-    norms = []
+    x, norms = _drawn(runs), []
     for _ in range(3):
         for _ in range(20):
             x = runs.apply(x)
         norms.append(runs.problem.largest(np.abs(x)))
     return norms[2] <= norms[1]
+
+
+def _drawn(runs: Iteration) -> Array:
+    """Return our rows of random numbers for all clients, of which no place has more than some at once."""
+    rng, problem, R = np.random.default_rng(0), runs.problem, runs.factors.shape[1]
+    M, P, ours = problem.n_clients, problem.P, problem.transport.clients(problem.n_clients)
+    each, parts = max(COLUMN_ENTRIES // (R * P), 1), []
+    for first in range(0, M, each):
+        drawn = rng.normal(size=(min(each, M - first), R, P))
+        low, high = np.searchsorted(ours, (first, first + len(drawn)))
+        parts.append(drawn[ours[low:high] - first])
+    return np.concatenate(parts)

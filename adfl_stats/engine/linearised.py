@@ -9,8 +9,7 @@ Its fixed point lies (I - A)^-1 (-step F Q g) away from a common point at which 
 for the Gaussian family that is exact. A is nearly the identity on the consensus, which makes plain rounds slow;
 preconditioned GMRES needs a few dozen passes over the data whatever the step. Nothing here has M P
 columns: products with A go through the kernel, and runs that differ in weights share every pass. Where clients are in
-several places, each multiplies by its own rows, and the vectors of GMRES have the rows of all clients in every place:
-all take the same steps, to the bit.
+several places, each has its own rows of all vectors.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +28,12 @@ from adfl_stats import _kernels
 from adfl_stats._algebra import summed_products
 from adfl_stats._types import Array
 from adfl_stats.data.batches import batches
+from adfl_stats.engine.krylov import gmres
 from adfl_stats.engine.problem import ClientSteps, Problem
 from adfl_stats.engine.round import Exchange, kernel_rounds
 from adfl_stats.losses.client_sums import own_predictor
 
-__all__ = ["Curvature", "Iteration", "curvature_at", "gmres", "limit_preconditioner", "network_solver"]
+__all__ = ["Curvature", "Iteration", "curvature_at", "limit_preconditioner", "network_solver"]
 
 
 # Up to this many clients the network is inverted as a dense matrix, a few milliseconds. (All constants here are ours.)
@@ -43,9 +42,6 @@ DENSE = 300
 SPARSE = 1000
 # Beyond, it is taken where the envelope has at most this many entries (16 MB).
 MOST_ENTRIES = 2e6
-# Vectors between restarts of GMRES, and restarts. With the preconditioner 5 to 20 vectors are the rule for 1e-6; more
-# are needed where clients are far apart or the network is large and sparse.
-GMRES_ROOM, GMRES_RESTARTS = 80, 25
 # The disagreement's part of the preconditioner is (I - c W)^-1 with c of at least this much: at steps near the limit of
 # stability a smaller c would leave the network out.
 LEAST_MEMORY = 0.5
@@ -135,17 +131,7 @@ class Iteration:
         """Solve (I - A) x = b for b (M, R, P), all runs at once."""
         if self._preconditioner is None:
             self._preconditioner = limit_preconditioner(self.problem, self.step * self.linear.mean)
-        inverse, members = self._preconditioner, self.problem.members
-        everybody = members.gather(b)
-
-        def on_all(operator: Callable[[Array], Array], x: Array) -> Array:
-            return members.gather(operator(members.ours(x.reshape(everybody.shape)))).ravel()
-
-        def system(x: Array) -> Array:
-            return np.asarray(x - on_all(self.apply, x))
-
-        solution = gmres(system, everybody.ravel(), partial(on_all, inverse), rtol)
-        return members.ours(solution.reshape(everybody.shape))
+        return gmres(lambda x: x - self.apply(x), b, self._preconditioner, rtol, self.problem.members)
 
     def combined(self, theta: Array) -> Array:
         """Return what the clients combine of theta (M, P): the points at which they take their gradients."""
@@ -182,7 +168,8 @@ def limit_preconditioner(problem: Problem, mean: Array) -> Callable[[Array], Arr
         agreed = problem.consensus(r)
         rest = r - agreed
         if network is not None:
-            rest = members.ours(network(members.gather(rest.reshape(len(rest), -1)))).reshape(r.shape)
+            columns = members.by_columns(rest.reshape(len(rest), -1), problem.n_clients)
+            rest = np.concatenate([members.ours(network(every)) for every in columns], axis=1).reshape(r.shape)
             rest = rest - problem.consensus(rest)
         out: Array = rest + np.einsum("rij,rj->ri", inverse, agreed)
         return out
@@ -292,18 +279,3 @@ def _undetermined() -> ValueError:
         "the network's limit is not determined: no client with weight has influence on the others. Give weight to a "
         "client that they hear, or pass rounds= and step= to run so many rounds"
     )
-
-
-def gmres(
-    system: Callable[[NDArray], NDArray], b: NDArray, preconditioner: Callable[[NDArray], NDArray], rtol: float
-) -> NDArray:
-    """Solve a linear system, or come as near as restarts allow."""
-    if not b.any():
-        return np.zeros_like(b)
-    n, kind = len(b), b.dtype
-    operator = iterative.LinearOperator((n, n), matvec=system, dtype=kind)
-    before = iterative.LinearOperator((n, n), matvec=preconditioner, dtype=kind)
-    x: NDArray = iterative.gmres(
-        operator, b, rtol=rtol, atol=0.0, restart=min(GMRES_ROOM, n), maxiter=GMRES_RESTARTS, M=before
-    )[0]
-    return x

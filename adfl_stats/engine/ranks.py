@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adfl_stats._types import Array, Ints
+from adfl_stats.engine.machine import machine_of
 from adfl_stats.engine.transport import added, halo_of, slices
 
 __all__ = ["Ranks", "shares"]
@@ -21,6 +22,8 @@ __all__ = ["Ranks", "shares"]
 # Numbers of the sums of all batches, up to which every rank gathers them. Ours: a message from rank to rank takes
 # microseconds, as does a megabyte.
 GATHERED_ENTRIES = 1 << 17
+# Bytes of the rows of all clients, up to which every rank has them; beyond, every machine. Ours: 32 MB.
+REPLICATED_BYTES = 1 << 25
 # How often a rank looks for a round's messages before it leaves its processor to others. Ours: about 0.1 ms, a round of
 # a small problem. MPICH's own waiting leaves it at once, after which a round of 85 us waited 30 us and longer for its
 # messages instead of 4; ranks that share a processor must leave it at some point.
@@ -119,9 +122,13 @@ class Ranks:
         return self._joined(values, counts)
 
     def _joined(self, ours: NDArray[Any], counts: Ints) -> NDArray[Any]:
-        """Return the rows of all ranks, of which each has so many."""
-        out = np.empty((int(counts.sum()), *ours.shape[1:]), dtype=ours.dtype)
-        each = int(np.prod(ours.shape[1:]))
+        """Return the rows of all ranks, of which each has so many; large ones are not to be written to."""
+        rows, each = int(counts.sum()), int(np.prod(ours.shape[1:]))
+        if self.size > 1 and rows * each * ours.itemsize > REPLICATED_BYTES:
+            shared = machine_of(self.comm).joined(ours, counts)
+            if shared is not None:
+                return shared
+        out = np.empty((rows, *ours.shape[1:]), dtype=ours.dtype)
         if out.size:
             self.comm.Allgatherv(np.ascontiguousarray(ours), (out, counts * each))
         return out

@@ -9,7 +9,7 @@ so that it does not matter where a batch is computed; that the batches are the s
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -23,8 +23,8 @@ from adfl_stats._properties import once
 from adfl_stats._types import Array, Ints
 
 __all__ = [
-    "EVERYBODY", "LOCAL", "Local", "Members", "Transport", "added", "batch_bounds", "count_of", "entries_of", "halo_of",
-    "mean_over", "once", "slices",
+    "COLUMN_ENTRIES", "EVERYBODY", "LOCAL", "Local", "Members", "Transport", "added", "batch_bounds", "count_of",
+    "entries_of", "halo_of", "mean_over", "once", "slices",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 # Clients, and rows, of a batch, about. Ours: a sum by batches then costs a few per cent more than one over all clients.
 BATCH_CLIENTS, BATCH_ROWS = 4096, 1 << 14
+# Numbers of all clients that a place has at a time, where it needs those of all but not at once. Ours: 8 MB.
+COLUMN_ENTRIES = 1 << 20
 # More batches than ranks that a fit could use.
 MOST_BATCHES = 4096
 
@@ -236,6 +238,15 @@ class Members:
     def gather(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the rows of all, from the rows (m, ...) of ours."""
         return self.transport.gather(values)
+
+    def by_columns(self, values: NDArray[Any], count: int) -> Iterator[NDArray[Any]]:
+        """Yield the rows of all, of some columns (m, k) at a time: no place has those of more than fit in memory.
+
+        `count` is how many rows all have.
+        """
+        each = max(COLUMN_ENTRIES // max(count, 1), 1)
+        for first in range(0, values.shape[1], each):
+            yield self.gather(values[:, first : first + each])
 
     def ours(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return our rows of those of all, as `gather` has them."""

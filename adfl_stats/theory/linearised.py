@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adfl_stats._types import Array
+from adfl_stats.engine.krylov import gmres
 from adfl_stats.engine.limit import limits
-from adfl_stats.engine.linearised import Iteration, gmres, network_solver
+from adfl_stats.engine.linearised import Iteration, network_solver
 from adfl_stats.engine.problem import ClientSteps, Problem
 
 __all__ = ["Linearised"]

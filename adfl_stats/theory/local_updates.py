@@ -22,7 +22,8 @@ import pandas as pd
 from adfl_stats._arguments import in_interval, several, whole_number
 from adfl_stats._types import Array
 from adfl_stats.engine.equations import weighted_solution
-from adfl_stats.engine.linearised import gmres, limit_preconditioner
+from adfl_stats.engine.krylov import gmres
+from adfl_stats.engine.linearised import limit_preconditioner
 from adfl_stats.engine.numerical_error import consensus_error, floored, standard_errors_at
 from adfl_stats.engine.problem import Problem
 from adfl_stats.engine.rounds_needed import rounds_needed
@@ -92,12 +93,9 @@ def _limit(problem: Problem, power: Array, drift: Array, mean: Array) -> Array:
 
     `mean` (P, P) is about I - S on the consensus.
     """
-    shape, W = drift.shape, problem.network.W
-    before = limit_preconditioner(problem, mean[None])
+    W, before = problem.network.W, limit_preconditioner(problem, mean[None])
 
     def system(x: Array) -> Array:
-        state = x.reshape(shape)
-        return np.asarray(state - np.einsum("mij,mj->mi", power, W @ state)).ravel()
+        return np.asarray(x - np.einsum("mij,mj->mi", power, W @ x))
 
-    found = gmres(system, -drift.ravel(), lambda r: before(r.reshape(len(drift), 1, -1)).ravel(), ACCURACY)
-    return np.asarray(found.reshape(shape))
+    return gmres(system, -drift, lambda r: before(r[:, None])[:, 0], ACCURACY)

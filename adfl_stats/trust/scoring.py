@@ -80,8 +80,11 @@ def client_scores(
         J *= np.square(relative)[:, None, None]
         slopes = (z * relative[:, None, None]) @ A
     if units is None:
-        known = summaries.members.gather(np.diagonal(J, axis1=1, axis2=2))
-        typical, largest = np.median(known, axis=0), known.max(axis=0)
+        members, known = summaries.members, np.diagonal(J, axis1=1, axis2=2)
+        count = members.count(np.ones(len(known), dtype=bool))
+        typical, largest = np.concatenate(
+            [(np.median(every, axis=0), every.max(axis=0)) for every in members.by_columns(known, count)], axis=1
+        )
         units = level / np.sqrt(np.where(typical > 1e-6 * largest, typical, largest))
     J *= (units / level)[:, None] * (units / level)
     slopes *= units / level
@@ -117,11 +120,13 @@ def _offsets(information: Array, slopes: Array, full: Mask) -> Array:
 def robust_centres(scores: ClientScores) -> Array:
     """Return guesses of the normal clients' deviation (R, P): none, and the median of the clients of full rank."""
     here = np.zeros((1, scores.P))
-    full = scores.ranks == scores.P
-    if scores.members.count(full) < 3:
+    full, members = scores.ranks == scores.P, scores.members
+    count = members.count(full)
+    if count < 3:
         return here
     own = np.linalg.solve(scores.information[full], scores.slopes[full][:, :, None])[:, :, 0]
-    return np.vstack([here, np.median(scores.members.gather(own), axis=0)])
+    median = np.concatenate([np.median(every, axis=0) for every in members.by_columns(own, count)])
+    return np.vstack([here, median])
 
 
 def resampler(problem: Problem, theta: Array, summaries: Summaries, null: Null, normal: Mask) -> Resample | None:

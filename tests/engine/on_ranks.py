@@ -6,11 +6,13 @@ The tests make the same fits without MPI, ranks=None, and compare the digests. A
 checkpoint in the folder.
 """
 
+import errno
 import hashlib
 import os
 import signal
 import sys
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +20,8 @@ import pandas as pd
 
 import adfl_stats as ad
 from adfl_stats.engine import loop as loop_module
+from adfl_stats.engine import machine, transport
 from adfl_stats.engine import ranks as ranks_module
-from adfl_stats.engine import transport
 
 M, P = 40, 3
 CIRCLE = ad.networks.directed_circle(M, 5)
@@ -69,13 +71,45 @@ def whole(ranks):
     return told("whole", {**said(res), "check": np.array(str(res.check())), "oracle": np.array(oracle)})
 
 
-def handed_on(ranks):
-    """Sums of many numbers, of which no rank gathers all: here those of every size."""
-    before, ranks_module.GATHERED_ENTRIES = ranks_module.GATHERED_ENTRIES, 0
+def large(ranks):
+    """No rank gathers the sums of all batches, or has the rows of all for itself: here those of every size.
+
+    Two machines have the odd and the even ranks; on the second of three ranks there is no room for files.
+    """
+    with set_to((ranks_module, "GATHERED_ENTRIES", 0), (ranks_module, "REPLICATED_BYTES", 0)):
+        if ranks is None:
+            return large_fits(None, shared=False)
+        with set_to((machine, "_same_machine", lambda comm: comm.Split(comm.Get_rank() % 2, comm.Get_rank()))):
+            lines = large_fits(ranks, shared=True)
+        allocate = os.posix_fallocate
+        with set_to((os, "posix_fallocate", no_room if ranks.rank == 1 else allocate)):
+            assert large_fits(ranks, shared=False) == lines
+    return lines
+
+
+def large_fits(ranks, *, shared):
+    """The default fit with a checkpoint; shared rows are not to be written to."""
+    folder = None if ranks is None else FOLDER / "large"
+    res = model_of("binomial").fit(transport=ranks, checkpoint=folder, every=0)
+    assert res.record.theta.flags.writeable is not shared
+    return told("large", said(res))
+
+
+def no_room(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@contextmanager
+def set_to(*names):
+    """Give attributes (object, name, value) other values."""
+    before = [(where, name, getattr(where, name)) for where, name, _ in names]
+    for where, name, value in names:
+        setattr(where, name, value)
     try:
-        return fitted("handed on", model_of("binomial"), ranks)
+        yield
     finally:
-        ranks_module.GATHERED_ENTRIES = before
+        for where, name, value in before:
+            setattr(where, name, value)
 
 
 def rounds(ranks):
@@ -165,11 +199,8 @@ def reanalysed(ranks):
 
 def alone(ranks):
     """One batch of clients: the other ranks wait for its results."""
-    before, transport.BATCH_CLIENTS = transport.BATCH_CLIENTS, M
-    try:
+    with set_to((transport, "BATCH_CLIENTS", M)):
         return fitted("alone", model_of("gaussian"), ranks, ad.DFL())
-    finally:
-        transport.BATCH_CLIENTS = before
 
 
 class Own(ad.Method):
@@ -217,12 +248,9 @@ def refused(ranks):
 
 def idle(ranks):
     """One batch of clients: the other ranks wait, and meet the error of the one that works."""
-    transport.BATCH_CLIENTS = M
-    try:
+    with set_to((transport, "BATCH_CLIENTS", M)):
         meets(ValueError, lambda: model_of("gaussian").fit(ad.Bridge("trimmed", b=3), transport=ranks))
         meets(RuntimeError, lambda: model_of("gaussian").fit(Unreadable(), transport=ranks))
-    finally:
-        transport.BATCH_CLIENTS = 10
     return []
 
 

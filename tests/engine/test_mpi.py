@@ -61,7 +61,7 @@ def batches_of_ten(monkeypatch):
 
 
 def test_three_ranks_give_the_bits_of_a_fit_without_them(batches_of_ten, tmp_path):
-    cases = "rounds", "robust", "attacked", "handed_on"
+    cases = "rounds", "robust", "attacked", "large"
     same_bits(on_ranks(3, tmp_path, *cases), tmp_path, 3, *cases)
 
 
@@ -186,6 +186,12 @@ def test_the_command_line_speaks_through_rank_zero(tmp_path, monkeypatch, capsys
     assert again.returncode == 0, again.stderr
     assert again.stdout.startswith(alone.out)
     assert "The largest move is" in again.stdout
+    for words, about in (
+        (["fit", "--cleint", "c"], "the following arguments are required"),
+        (["fit", "--help"], "usage:"),
+    ):
+        said = launched(2, *program[: -len(given)], *words, cwd=tmp_path)
+        assert (said.stdout + said.stderr).count(about) == 1, said.stdout + said.stderr
     wrong = launched(2, *program, "y ~ x9", "--mpi", cwd=tmp_path)
     assert wrong.returncode == 2
     assert wrong.stderr.count("adfl-stats: ") == 1, wrong.stderr

@@ -58,7 +58,7 @@ def test_what_ranks_cannot_do_is_refused_on_all(two_ranks, words):
 
 
 def test_ranks_that_see_different_files_or_none_agree_on_levels(batches_of_ten, tmp_path):
-    """The third rank has no files, and so no clients."""
+    """The third rank has no files, and so no clients; where all see one file, it has those with a rare level."""
     program.written(tmp_path)
-    done = on_ranks(3, tmp_path, "disks", "arrays", program=PROGRAM)
-    same_bits(done, tmp_path, 3, "disks", "arrays", made=program)
+    done = on_ranks(3, tmp_path, "disks", "arrays", "one", program=PROGRAM)
+    same_bits(done, tmp_path, 3, "disks", "arrays", "one", made=program)

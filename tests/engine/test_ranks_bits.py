@@ -8,14 +8,13 @@ import numpy as np
 import on_ranks_data as by_rank
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from test_mpi import batches_of_ten, launched, on_ranks, same_bits
+from test_mpi import launched
 
 from adfl_stats._algebra import quadratic_forms, row_major, summed_products, whitened, whitening
 from adfl_stats.engine.transport import Local, Members
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 
-__all__ = ["batches_of_ten"]
 CASES = Path(__file__).with_name("on_ranks_cases.py")
 M, SLICES = 40, (slice(0, 1), slice(1, 2), slice(3, 9), slice(17, 40))
 
@@ -70,13 +69,6 @@ def test_how_curvature_is_computed_is_decided_for_all_clients():
         assert part.gram() is not None
         found = part.weighted_curvatures(np.zeros(glm.P), shares[at])[0]
         assert_allclose(found, glm.gram()[0][at, :, : glm.P].sum(axis=0))
-
-
-@pytest.mark.parametrize("ranks", [3])
-def test_the_default_fit_of_data_with_a_rare_level(batches_of_ten, tmp_path, ranks):
-    by_rank.written(tmp_path)
-    done = on_ranks(ranks, tmp_path, "one", program=Path(by_rank.__file__))
-    same_bits(done, tmp_path, ranks, "one", made=by_rank)
 
 
 def random_cases(first, last, timeout):
