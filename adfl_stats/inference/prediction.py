@@ -19,7 +19,7 @@ from adfl_stats._text import printable_lines
 from adfl_stats._types import Array, FrameLike
 from adfl_stats.data.columns import offset_and_exposure
 from adfl_stats.data.evaluation import check_columns, evaluated, formula_offset
-from adfl_stats.data.formula import refuse_index
+from adfl_stats.data.formula import Expression, refuse_index
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.record import FitRecord
 
@@ -111,18 +111,16 @@ def _design_of_frame(X: pd.DataFrame, fit: FitRecord) -> NewDesign:
 def _unseen_levels(rows: pd.DataFrame, fit: FitRecord) -> str | None:
     """Return in words which column has which new levels, of factors that are columns as they are."""
     for text, (_, state) in fit.spec.encoder_state.items():
-        for name in rows.columns:
-            alone = str(text) in (name, f"`{name}`") or str(text).startswith(
-                (f"C({name})", f"C({name},", f"C(`{name}`)", f"C(`{name}`,")
-            )
-            if alone and "categories" in state:
-                known = list(state["categories"])
-                unseen = [level for level in pd.unique(rows[name]) if level not in known]
-                if unseen:
-                    return (
-                        f"the column {name!r} of X has the level {listing(unseen)}, which the data of the fit did not "
-                        f"have; theirs are {listing(known)}"
-                    )
+        expression = Expression.read(str(text))
+        alone = expression.of_own_levels or str(text).strip("`") in expression.values
+        for name in expression.values & set(rows.columns) if alone and "categories" in state else ():
+            known = list(state["categories"])
+            unseen = [level for level in pd.unique(rows[name]) if level not in known]
+            if unseen:
+                return (
+                    f"the column {name!r} of X has the level {listing(unseen)}, which the data of the fit did not "
+                    f"have; theirs are {listing(known)}"
+                )
     return None
 
 

@@ -41,7 +41,7 @@ __all__ = ["FitRecord", "Recipe", "RunRecord", "Start", "fit_record", "run_parts
 # Rows of trusted clients, and residuals per coefficient (a row of the multinomial family has one a class), below which
 # standard errors allow for leverage (HC2 with t). The first is of Long & Ervin (2000), who find HC0 too small up to 250
 # rows; the second is ours: with fewer, nominal 95 % intervals by HC0 and z lose more than .005 of their coverage with
-# normal covariates, see benchmarks/coverage.py. Its inverse is the mean leverage.
+# normal covariates, see benchmarks/interval_coverage.py. Its inverse is the mean leverage.
 FEW_ROWS, FEW_PER_COEFFICIENT = 250, 50
 # With fewer clients than this, their differences say too little about a variance to be used unless they are plain.
 # Ours: t with 4 degrees of freedom has intervals 1.4 times as long as the normal distribution.

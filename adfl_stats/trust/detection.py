@@ -6,7 +6,7 @@ and over normal clients with a wider spread, exceeds its price (see `candidates`
 sets: its mean is M times twice a Kullback-Leibler divergence plus the number of parameters that are fitted beyond those
 of the other model, its variance M times that of twice the log ratio of the densities plus twice that number (Wilks). A
 shift that is not found moves the estimate by e k client standard deviations. (Ours; simulations in
-tests/trust/test_detection.py and benchmarks/coverage.py.)
+tests/trust/test_detection.py and benchmarks/interval_coverage.py.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Coverage of intervals in small samples, in a short form of benchmarks/coverage.py."""
+"""Coverage of intervals in small samples, in a short form of benchmarks/interval_coverage.py."""
 
 import importlib.util
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 import adfl_stats as ad
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "coverage.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "interval_coverage.py"
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,7 @@ def test_refusals(word, value):
 
 
 def test_intervals_cover_with_clients_that_go_unseen():
-    """A short form of benchmarks/coverage.py: 30 clients, six off by .35 of the noise's standard deviation.
+    """A short form of benchmarks/interval_coverage.py: 30 clients, six off by .35 of the noise's standard deviation.
 
     Plain intervals cover about half of the time; allowing for it, 30 intervals miss more than three times with a
     probability below .02 at a level of .97.

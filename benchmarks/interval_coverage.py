@@ -1,6 +1,6 @@
 """Coverage of nominal 95 % intervals in small samples, and with abnormal clients that nobody can see.
 
-    python benchmarks/coverage.py [--replicates 1000] [--only hub] [--output FILE] [--given]
+    python benchmarks/interval_coverage.py [--replicates 1000] [--only hub] [--output FILE] [--given]
 
 Each line is one setting, fitted by the default `fit()` but for what the setting names. Of each kind of covariance, the
 least and the largest coverage over the coefficients; "default" is the one that the fit chose, "allowed" are the default
