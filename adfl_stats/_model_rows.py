@@ -139,7 +139,7 @@ class ModelRows:
     def _placed(self, data: ClientData) -> GLM:
         place, whole = self.here
         glm = GLM(assembled(data, cuts=place.cuts), self.family, self.penalty)
-        if self.family.name == "huber" and not whole.alone:
+        if self.family.robust and not whole.alone:
             return glm.beginning_at(robust_regression(data, whole).theta)
         return glm
 

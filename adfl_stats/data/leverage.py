@@ -10,7 +10,7 @@ from adfl_stats.data import client_data as _data
 from adfl_stats.data.batches import Batch, batches, whole_clients
 from adfl_stats.data.client_data import ClientData, assembled
 
-__all__ = ["mallows"]
+__all__ = ["NORMAL_MEDIAN", "mallows"]
 
 
 # The median absolute value of a standard normal variable.

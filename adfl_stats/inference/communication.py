@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._files import size_in_words
+from adfl_stats._text import rule
 from adfl_stats.engine.ledger import MAXIMUM, NEIGHBOURS, ROW, SUM
 from adfl_stats.inference.record import FitRecord, RunRecord
 from adfl_stats.network.network import Network
@@ -94,7 +95,7 @@ class Communication:
     def __str__(self) -> str:
         without = [] if self.table["gossip"].any() else ["gossip", "gossip_numbers"]
         shown = self.table.drop(columns=["bytes", "matrix", *without])
-        lines = ["What left a client", "=" * 78, shown.to_string(index=False), "=" * 78, self.in_words()]
+        lines = ["What left a client", rule(), shown.to_string(index=False), rule(), self.in_words()]
         if np.isfinite(self.rounds_needed):
             told = self.rounds_needed * self.coefficients
             lines.append(

@@ -204,7 +204,7 @@ class FitRecord(RunRecord):
         if self.penalty is None:
             return float(len(self.names))
         penalised = self.weighted_sums.information
-        rows = penalised - float(self.members.mean(self.total_weights)) * np.diag(self.penalty.strengths)
+        rows = penalised - float(self.members.mean(self.total_weights)) * np.diag(self.penalty.curvature(self.params))
         return float(np.trace(inverse(penalised) @ rows))
 
     @property

@@ -144,6 +144,11 @@ class Family:
         return False
 
     @property
+    def robust(self) -> bool:
+        """Whether a row's loss grows linearly in its tails, beyond a scale that comes from the rows before a fit."""
+        return False
+
+    @property
     def observed_curvature(self) -> bool:
         """Whether `curvature` depends on y, so that it differs from `information`."""
         return False

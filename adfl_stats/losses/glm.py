@@ -121,7 +121,7 @@ class GLM:
 
     def _knowing(self, other: GLM) -> GLM:
         """Return other losses of the same family, with what is known here of the rows of all clients."""
-        if self.family.name == "huber":
+        if self.family.robust:
             other._kept["robust estimate"] = self._robust_estimate
         return other
 
@@ -277,7 +277,7 @@ class GLM:
         the columns allow. For Huber's loss it is the robust regression behind its scale: far from the minimum the
         slope is bounded, and steps from zero would be many.
         """
-        if self.family.name == "huber":
+        if self.family.robust:
             return np.tile(self._robust_estimate, (self.M, 1))
         if self.family.positive_predictor:
             return np.tile(self._constant_predictor, (self.M, 1))

@@ -25,8 +25,8 @@ class GoodnessSums:
 
     def __init__(self, data: ClientData, family: Family, trusted: Mask, part: slice = slice(None)) -> None:
         self._data, self._family, self._trusted, self._part = data, family, trusted, part
-        self._known: Any = None if family.name in ("multinomial", "huber") else family.statsmodels()
-        self._waits = family.estimates_scale and not family.quadratic and family.name != "huber"
+        self._known: Any = None if family.name == "multinomial" or family.robust else family.statsmodels()
+        self._waits = family.estimates_scale and not family.quadratic and not family.robust
         self._kept: list[tuple[Array, Array, Array]] = []
         self._llf = self._deviance = 0.0
 

@@ -69,6 +69,11 @@ class HuberLoss(Family):
         return True
 
     @property
+    def robust(self) -> bool:
+        """True: rows beyond k have no curvature, and k comes from the rows of all clients before a fit."""
+        return True
+
+    @property
     def additive(self) -> bool:
         """True: the loss is of y - eta alone."""
         return True

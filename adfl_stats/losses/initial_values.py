@@ -33,7 +33,7 @@ def with_constants(family: Family, data: ClientData, whole: Whole | None = None)
     """
     if family.par:
         return family
-    if family.name == "huber":
+    if family.robust:
         return replace(family, par=family.tuning * robust_scale(data, whole))
     if not family.positive_predictor:
         return family

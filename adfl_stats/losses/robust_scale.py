@@ -15,13 +15,12 @@ from adfl_stats._algebra import roots_of_inverses
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.data.leverage import NORMAL_MEDIAN
 from adfl_stats.data.whole import Whole
 
 __all__ = ["RobustRegression", "robust_regression", "robust_scale"]
 
 
-# The median absolute value of a standard normal variable.
-NORMAL_MEDIAN = 0.6744897501960817
 # Huber's constant of the preliminary fits, 95 % efficient under normal errors (Huber 1981).
 TUNING = 1.345
 # Entries of X and clients in the subsample, and the least rows of a client. Ours: one scale has a standard error of

@@ -227,7 +227,7 @@ class _Scores:
         self.roots = np.empty((problem.M, problem.P, problem.P))
         # With Huber's loss the observed curvature of an outlying client is zero, and so would be its statistic.
         family = problem.glm.family
-        for clients, matrices in problem.glm.curvature(point, expected=family.name == "huber" or not family.convex):
+        for clients, matrices in problem.glm.curvature(point, expected=family.robust or not family.convex):
             self.roots[clients], _ = rao_roots(matrices, problem.glm.data.totals[clients])
 
     @np.errstate(over="ignore", invalid="ignore")

@@ -245,8 +245,7 @@ class Constants:
             degenerate=tuple(fit.labels[_degenerate(fit)]),
             family=f"{fit.family.name} ({fit.family.link})",
             convex=fit.family.convex,
-            # Huber's loss has rows without curvature.
-            strictly_convex=fit.family.convex and fit.family.name != "huber",
+            strictly_convex=fit.family.convex and not fit.family.robust,
             bounded=fit.family.bounded_derivatives,
             score_moment=float(fit.regularity.score_moment.max()),
             curvature_moment=float(fit.regularity.curvature_moment.max()),
