@@ -45,12 +45,13 @@ SIZES = {
 MODELLED = "logistic, M = 1000, n = 500, p = 10"
 
 
-def data_of(family: str, M: int, n: int, p: int) -> ad.ClientData:
-    rng = np.random.default_rng(1)
+def data_of(family: str, M: int, n: int, p: int, first: int = 0) -> ad.ClientData:
+    """Return the rows of M clients; `first` is the number of the first."""
+    rng = np.random.default_rng([1, first])
     X = rng.normal(size=(M * n, p))
     eta = X @ np.full(p, 0.5 / np.sqrt(p))
     y = eta + rng.normal(size=M * n) if family == "gaussian" else (rng.random(M * n) < 1 / (1 + np.exp(-eta))) * 1.0
-    return ad.ClientData.from_arrays(X, y, np.repeat(np.arange(M), n))
+    return ad.ClientData.from_arrays(X, y, np.repeat(np.arange(first, first + M), n))
 
 
 def rounds_in(glm: GLM, network: ad.Network, place: Transport) -> Callable[[int], None]:
@@ -129,10 +130,11 @@ def on_rank(large: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if large is not None:
         _, M, n, p, options = LARGE[large]
-        rows = data_of("gaussian", M, n, p)
+        low, high = (np.arange(2) + ranks.rank) * M // ranks.size
+        rows = ad.RankData.of(data_of("gaussian", int(high - low), n, p, int(low)), ranks)
         before = peak()
         model = ad.DecentralizedGLM(rows, ad.networks.directed_circle(M, DEGREE))
-        seconds = timed(lambda: model.fit(transport=ranks, **options))
+        seconds = timed(lambda: model.fit(**options))
         return {large: [COMM_WORLD.allreduce(seconds, MAX), COMM_WORLD.allgather(before), COMM_WORLD.allgather(peak())]}
     for name, (family, M, n, p) in SIZES.items():
         whole, network = GLM(data_of(family, M, n, p), Family(family)), ad.networks.directed_circle(M, DEGREE)

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["is_first", "processes"]
+__all__ = ["processes"]
 
-# MPICH and its relatives, and Open MPI.
-SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
-RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK")
+# MPICH and its relatives, Open MPI, and steps of Slurm's srun.
+SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 def processes() -> int:
     """Return how many processes a launcher of MPI started with this one; 1 where there was none."""
-    return max(int(os.environ.get(name, 1)) for name in SIZES)
-
-
-def is_first() -> bool:
-    """Return whether this is the first of them."""
-    return max(int(os.environ.get(name, 0)) for name in RANKS) == 0
+    return max(int(os.environ.get(name) or 1) for name in SIZES)

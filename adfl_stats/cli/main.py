@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import adfl_stats as ad
 from adfl_stats.cli.check_network import add_check_network
@@ -14,7 +16,7 @@ from adfl_stats.cli.completion import add_completion
 from adfl_stats.cli.demo import add_demo
 from adfl_stats.cli.efficiency import add_efficiency
 from adfl_stats.cli.fit import add_fit
-from adfl_stats.cli.launched import is_first
+from adfl_stats.cli.launched import processes
 from adfl_stats.cli.outputs import print_any_label
 from adfl_stats.cli.report import add_report
 from adfl_stats.cli.reproduce import add_reproduce
@@ -29,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     After Ctrl-C the status is 130, as shells have it (128 plus the signal's number).
     """
     print_any_label()
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments) if processes() == 1 else _parsed_together(arguments)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", ad.AdflWarning)
@@ -46,12 +48,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status or 0
 
 
-class _Parser(argparse.ArgumentParser):
-    """Parser that says in one line what is wrong, and of the processes of mpiexec in the first alone."""
+def _parsed_together(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options where mpiexec started several processes: what is wrong with them is said once.
 
-    def _print_message(self, message: str, file: Any = None) -> None:
-        if is_first():
-            super()._print_message(message, file)
+    It may be wrong for some processes alone, as a folder that their machine does not have; all of them end then.
+    """
+    try:
+        ranks = ad.MPI()
+    except ImportError:
+        return _parser().parse_args(arguments)
+    options, code, out, errors = None, None, io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        try:
+            options = _parser().parse_args(arguments)
+        except SystemExit as end:
+            code = end.code
+    codes = ranks.exchanged(code)
+    ended = [rank for rank, code in enumerate(codes) if code is not None]
+    if ended and ended[0] == ranks.rank:
+        alone = "" if len(ended) == ranks.size else f"on rank {ranks.rank} of {ranks.size}: "
+        sys.stdout.write(out.getvalue())
+        sys.stderr.write(alone + errors.getvalue() if errors.getvalue() else "")
+    if ended:
+        raise SystemExit(codes[ended[0]])
+    assert options is not None
+    return options
+
+
+class _Parser(argparse.ArgumentParser):
+    """Parser that says in one line what is wrong."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")

@@ -140,20 +140,41 @@ class Journal:
 
     def _read(self) -> list[dict[str, Any]]:
         """Return the runs of the file, which the first place reads for all; none where there is no file."""
-        content = np.zeros(0, dtype=np.uint8)
-        if self._first and self._path.exists():
-            content = np.frombuffer(self._path.read_bytes(), dtype=np.uint8)
-        content = self._place.gather(content)
-        return self._checked(content.tobytes()) if len(content) else []
+        words, arrays = self._file() if self._first and self._path.exists() else (b"", {})
+        words = self._place.gather(np.frombuffer(words, dtype=np.uint8)).tobytes()
+        if not words:
+            return []
+        entries = self._checked(json.loads(words))
+        for k, entry in enumerate(entries):
+            theta = self._sent(arrays.get(f"theta{k}"), entry.pop("theta shape"))
+            shape = entry.pop("metric shape")
+            entry["theta"] = theta if self._first else theta[self._numbers]
+            entry["metric"] = None if shape is None else self._sent(arrays.get(f"metric{k}"), shape)
+        return entries
 
-    def _checked(self, content: bytes) -> list[dict[str, Any]]:
+    def _sent(self, array: Array | None, shape: list[int]) -> Array:
+        """Return an array that the first place has."""
+        return self._place.gather(np.zeros((0, *shape[1:])) if array is None else array)
+
+    def _file(self) -> tuple[bytes, dict[str, Array]]:
+        """Return what the file says beside its arrays, as JSON, and these; instead of the former why it is unusable."""
         try:
-            arrays = read_arrays(content)
-            words = json.loads(arrays["json"].tobytes())
+            arrays = read_arrays(self._path)
+            words = json.loads(arrays.pop("json").tobytes())
+            for k, entry in enumerate(words["runs"]):
+                metric = arrays.get(f"metric{k}")
+                entry["theta shape"] = arrays[f"theta{k}"].shape
+                entry["metric shape"] = None if metric is None else metric.shape
         except (StorageError, KeyError, ValueError) as error:
+            return json.dumps({"unusable": str(error)}).encode(), {}
+        return json.dumps(words).encode(), arrays
+
+    def _checked(self, words: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the runs; raise an error, the same in all places, where they are of another fit or unusable."""
+        if "unusable" in words:
             raise StorageError(
-                f"checkpoint: {self._path} cannot be used: {error}. Remove it to begin the fit anew"
-            ) from error
+                f"checkpoint: {self._path} cannot be used: {words['unusable']}. Remove it to begin the fit anew"
+            )
         if words.get("format") != FORMAT:
             raise StorageError(
                 f"checkpoint: {self._path} has format {words.get('format')}, this version writes {FORMAT}; remove it "
@@ -165,7 +186,4 @@ class Journal:
                 f"checkpoint: {self._path} is of another fit: {', '.join(other)} differ(s). Give another folder, or "
                 "remove the file"
             )
-        for k, entry in enumerate(words["runs"]):
-            theta = arrays[f"theta{k}"]
-            entry |= {"theta": theta if self._first else theta[self._numbers], "metric": arrays.get(f"metric{k}")}
         return list(words["runs"])

@@ -31,7 +31,7 @@ def gmres(
     rtol: float,
     members: Members = EVERYBODY,
 ) -> Vectors:
-    """Solve a linear system, or come as near as restarts allow; NaN where its numbers are not finite.
+    """Solve a linear system, or come as near as restarts allow; NaN where its numbers, or their squares, overflow.
 
     GMRES of Saad & Schultz (1986) with the preconditioner on the right, so that what is left is that of the system.
     A new vector is made orthogonal to the others twice by classical Gram-Schmidt: two sums over all clients, and as
@@ -42,7 +42,7 @@ def gmres(
     system, preconditioner : callable
         From our rows (m, ...) of a vector to ours of its image; all places call them together.
     b : ndarray (m, ...)
-        Our rows of the right side, real or complex.
+        Our rows of the right side; complex where the system is.
     rtol : float
         What may be left, relative to b.
     members : Members
@@ -50,6 +50,8 @@ def gmres(
     """
     basis = _Basis(b, members)
     x, residual, length = np.zeros_like(b), b, basis.size(b)
+    if not np.isfinite(length):
+        return np.full_like(b, np.nan)
     target = rtol * length
     for _ in range(RESTARTS):
         if length <= target:
@@ -133,7 +135,8 @@ class _Basis:
 
     def _total(self, parts: list[Vectors]) -> Vectors:
         """Return the sum over all clients, from those of our batches."""
-        return self._members.transport.total(lambda at: parts[self._slices.index(at)])
+        by_start = {at.start: part for at, part in zip(self._slices, parts, strict=True)}
+        return self._members.transport.total(lambda at: by_start[at.start])
 
     def _joined(self, parts: list[Vectors]) -> Vectors:
         """Return a vector (m, ...), of its numbers in our batches."""

@@ -192,6 +192,13 @@ def test_the_command_line_speaks_through_rank_zero(tmp_path, monkeypatch, capsys
     ):
         said = launched(2, *program[: -len(given)], *words, cwd=tmp_path)
         assert (said.stdout + said.stderr).count(about) == 1, said.stdout + said.stderr
+    # One rank sees no folder "parts" to write to: all end, and what is wrong is said with the rank.
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    command = [*program, "y ~ x1 + x2", "--json", "parts/fit.json"]
+    alone = launched(1, "-wdir", tmp_path, *command, ":", "-n", "1", "-wdir", other, *command, timeout=60)
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert alone.stderr.startswith("on rank 1 of 2: adfl-stats fit: argument --json: 'parts/fit.json' cannot be")
     wrong = launched(2, *program, "y ~ x9", "--mpi", cwd=tmp_path)
     assert wrong.returncode == 2
     assert wrong.stderr.count("adfl-stats: ") == 1, wrong.stderr
