@@ -72,10 +72,10 @@ def squares_about(values: Array, centre: Array) -> Array:
     """Return the sum (P,) over the rows of values (M, P) of their squared differences from a centre (P,)."""
     if values.size <= BLOCK:
         return np.asarray(row_major((values - centre) ** 2).sum(axis=0))
-    found = np.zeros_like(values[0])
+    total = np.zeros_like(values[0])
     for row in values:
-        found += (row - centre) ** 2
-    return found
+        total += (row - centre) ** 2
+    return total
 
 
 def summed_products(left: Array, right: Array) -> Array:
@@ -152,8 +152,8 @@ def stacked_cholesky(matrices: Array, least: float) -> tuple[Array, Mask]:
     try:
         factor = np.asarray(np.linalg.cholesky(matrices), dtype=np.float64)
     except np.linalg.LinAlgError:
-        factor, found = _by_columns(matrices, least)
-        factor[found] = _lapack_factors(matrices[found])
+        factor, definite = _by_columns(matrices, least)
+        factor[definite] = _lapack_factors(matrices[definite])
     # A factor with NaN is none either.
     full = np.asarray((np.diagonal(factor, axis1=1, axis2=2) > least).all(axis=1))
     if not full.all():

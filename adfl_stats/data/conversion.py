@@ -76,7 +76,7 @@ class Request:
 
 
 @dataclass
-class Found:
+class Survey:
     """What a pass over rows finds: clients and their rows, levels of factors, rows that show them, missing values."""
 
     labels: pd.Index | None
@@ -87,8 +87,8 @@ class Found:
     dropped: int
 
     @classmethod
-    def nothing(cls, columns: list[Any]) -> Found:
-        """Return what is found in no rows with these columns."""
+    def nothing(cls, columns: list[Any]) -> Survey:
+        """Return the survey of no rows with these columns."""
         return cls(None, np.zeros(0, dtype=np.int64), {}, None, pd.Series(0, index=columns), 0)
 
     def count(self, clients: pd.Index, counts: Ints) -> None:
@@ -164,38 +164,38 @@ class Conversion:
 
     # ---- first pass ------------------------------------------------------------------------------
 
-    def _scan(self) -> Found:
+    def _scan(self) -> Survey:
         """Return what one pass over the rows finds."""
-        found = Found.nothing(self.used)
+        survey = Survey.nothing(self.used)
         for frame in self._frames(self.used):
             missing = frame.isna()
             bad = missing.any(axis=1)
-            found.holes, found.dropped = found.holes + missing.sum(), found.dropped + int(bad.sum())
+            survey.holes, survey.dropped = survey.holes + missing.sum(), survey.dropped + int(bad.sum())
             kept = _without(frame, bad)
             if not len(kept):
                 continue
             codes, seen = pd.factorize(kept[self.request.client])
-            found.count(pd.Index(seen), np.bincount(codes, self._copies(kept)).astype(np.int64))
+            survey.count(pd.Index(seen), np.bincount(codes, self._copies(kept)).astype(np.int64))
             for column in self.varying:
                 if isinstance(kept[column].dtype, pd.CategoricalDtype):
-                    found.learn(column, kept[column].cat.categories)
-            found.examples = self._examples(found.examples, kept)
-        return found
+                    survey.learn(column, kept[column].cat.categories)
+            survey.examples = self._examples(survey.examples, kept)
+        return survey
 
-    def _settle(self, found: Found) -> None:
+    def _settle(self, survey: Survey) -> None:
         """Take over what was found in all rows."""
         if self.request.missing == "raise":
-            refuse_holes(found.holes, found.dropped, self.request.table)
-        assert found.labels is not None  # `_head` found a row
-        assert found.examples is not None
+            refuse_holes(survey.holes, survey.dropped, self.request.table)
+        assert survey.labels is not None  # `_head` found a row
+        assert survey.examples is not None
         # A whole column with holes is read as floats, so its levels are named 1.0, not 1.
-        types = {name: np.float64 for name in self.used if found.holes[name] and self._is_integer(name)}
+        types = {name: np.float64 for name in self.used if survey.holes[name] and self._is_integer(name)}
         # Levels that no row has would be columns of zeros.
-        seen = {name: categories[categories.isin(found.examples[name])] for name, categories in found.levels.items()}
+        seen = {name: categories[categories.isin(survey.examples[name])] for name, categories in survey.levels.items()}
         self.dtypes = types | {name: pd.CategoricalDtype(categories) for name, categories in seen.items()}
-        self.labels = found.labels.astype(np.float64) if self.request.client in types else found.labels
-        self.sizes, self.n_dropped = found.counts, found.dropped
-        self.examples = self._typed(found.examples.reset_index(drop=True))
+        self.labels = survey.labels.astype(np.float64) if self.request.client in types else survey.labels
+        self.sizes, self.n_dropped = survey.counts, survey.dropped
+        self.examples = self._typed(survey.examples.reset_index(drop=True))
 
     def _examples(self, before: pd.DataFrame | None, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the examples so far with those rows of a batch that show a level for the first time."""

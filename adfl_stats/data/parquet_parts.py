@@ -15,7 +15,7 @@ import pandas as pd
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array, Ints
 from adfl_stats.data.client_data import ClientData, assembled
-from adfl_stats.data.conversion import Conversion, Found, Request
+from adfl_stats.data.conversion import Conversion, Request, Survey
 
 __all__ = ["FILE", "Part", "PartConversion", "part_files", "parts_of"]
 
@@ -131,47 +131,47 @@ class PartConversion(Conversion):
         """Return the columns whose levels matter to any place."""
         return sorted({name for names in self._exchange(super()._varying_columns()) for name in names})
 
-    def _scan(self) -> Found:
+    def _scan(self) -> Survey:
         """Return what all places find; rows of clients and their numbers are those of all, or of ours."""
-        clients, mine = [], Found.nothing(self.used)
+        clients, mine = [], Survey.nothing(self.used)
         for part in self._scanned:
             self._check_types(part)
             self.file = part
             one = super()._scan()
             clients.append(one.labels)
             self._add(mine, one)
-        found, places = Found.nothing(self.used), self._exchange(mine)
+        survey, places = Survey.nothing(self.used), self._exchange(mine)
         for one in places:
-            self._add(found, one)
+            self._add(survey, one)
         if not self._shared:
-            found.labels, found.counts = mine.labels, mine.counts
-        if found.labels is None:
+            survey.labels, survey.counts = mine.labels, mine.counts
+        if survey.labels is None:
             raise ValueError(f"{self.request.table} has no rows without missing values; no row is left to fit")
         if self._order is not None:
-            self._reorder(found, self._order)
-        self._ranges = self._exchange([_range(found.labels, labels) for labels in clients])
-        return found
+            self._reorder(survey, self._order)
+        self._ranges = self._exchange([_range(survey.labels, labels) for labels in clients])
+        return survey
 
-    def _reorder(self, found: Found, order: pd.Index) -> None:
+    def _reorder(self, survey: Survey, order: pd.Index) -> None:
         """Bring the clients into another order; raise ValueError where it is not of these clients."""
-        assert found.labels is not None
-        places = found.labels.get_indexer(order)
-        if len(order) != len(found.labels) or (np.sort(places) != np.arange(len(order))).any():
+        assert survey.labels is not None
+        places = survey.labels.get_indexer(order)
+        if len(order) != len(survey.labels) or (np.sort(places) != np.arange(len(order))).any():
             raise ValueError(
-                f"order must be the {len(found.labels)} clients of {self.request.table}, each once; found are "
+                f"order must be the {len(survey.labels)} clients of {self.request.table}, each once; found are "
                 f"{len(order)}, of which the data have {len(np.unique(places[places >= 0]))}"
             )
-        found.labels, found.counts = found.labels[places], found.counts[places]
+        survey.labels, survey.counts = survey.labels[places], survey.counts[places]
 
-    def _add(self, found: Found, other: Found) -> None:
+    def _add(self, survey: Survey, other: Survey) -> None:
         """Add what was found in rows behind those before."""
         if other.labels is not None:
-            found.count(other.labels, other.counts)
+            survey.count(other.labels, other.counts)
         for column, levels in other.levels.items():
-            found.learn(column, levels)
+            survey.learn(column, levels)
         if other.examples is not None:
-            found.examples = self._examples(found.examples, other.examples)
-        found.holes, found.dropped = found.holes + other.holes, found.dropped + other.dropped
+            survey.examples = self._examples(survey.examples, other.examples)
+        survey.holes, survey.dropped = survey.holes + other.holes, survey.dropped + other.dropped
 
     def _check_types(self, part: Part) -> None:
         """Raise ValueError, which names the file, where columns are not those of the first file."""

@@ -210,9 +210,9 @@ class MPI:
         for name, value in everybody[0].items():
             others = [rank for rank, facts in enumerate(everybody) if facts.get(name) != value]
             if others:
-                found = everybody[others[0]].get(name)
+                theirs = everybody[others[0]].get(name)
                 raise ValueError(
-                    f"the ranks disagree about {name}: rank 0 has {value}, rank {others[0]} has {found}"
+                    f"the ranks disagree about {name}: rank 0 has {value}, rank {others[0]} has {theirs}"
                     + (f", and {len(others) - 1} more differ" if others[1:] else "")
                     + ". Every rank must run the same program on the same clients"
                 )

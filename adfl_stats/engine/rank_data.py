@@ -14,7 +14,7 @@ from adfl_stats._arguments import listing, one_of
 from adfl_stats._files import place_of
 from adfl_stats._types import Ints
 from adfl_stats.data.client_data import ClientData, assembled
-from adfl_stats.data.conversion import Found, Request
+from adfl_stats.data.conversion import Request, Survey
 from adfl_stats.data.parquet_parts import FILE, PartConversion, part_files, parts_of
 from adfl_stats.data.whole import Whole
 from adfl_stats.engine.mpi import MPI
@@ -246,7 +246,7 @@ def read_files(ranks: MPI, request: Request, *, by_file: bool, order: pd.Index |
     if not paths:
         # The others agree on levels, sizes and columns: as often as in `PartConversion`, and once more below.
         ranks.exchanged([])
-        ranks.exchanged(Found.nothing([]))
+        ranks.exchanged(Survey.nothing([]))
         ranks.exchanged([])
         return spread_data(ranks, None)
     parts = parts_of(paths, by_file)

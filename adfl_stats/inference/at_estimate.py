@@ -329,5 +329,5 @@ class AtEstimate:
     @_Part
     def regularity(self) -> Regularity:
         """Curvatures and moments of Conditions 3 and 4; takes a second pass over the data."""
-        (found,) = one_pass(self._from.problem.glm.data, self._from.regularity_sums)
-        return found
+        (regularity,) = one_pass(self._from.problem.glm.data, self._from.regularity_sums)
+        return regularity

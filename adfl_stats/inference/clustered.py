@@ -234,9 +234,9 @@ def _spreads(spread: Array, K: Array) -> Array:
         return spread
     values, vectors = np.linalg.eigh(K[~shared])
     others = (vectors * (values < 1.0 - LEAST_VARIANCE)[:, None, :]) @ vectors.transpose(0, 2, 1)
-    found = np.broadcast_to(spread, K.shape).copy()
-    found[~shared] = others @ spread @ others
-    return found
+    spreads = np.broadcast_to(spread, K.shape).copy()
+    spreads[~shared] = others @ spread @ others
+    return spreads
 
 
 def carry_weight(weights: Array, totals: Array, members: Members = EVERYBODY) -> Mask:

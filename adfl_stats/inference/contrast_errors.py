@@ -50,12 +50,12 @@ def contrast_table(
 
 def _solved(product: Callable[[Array], Array], right: Array) -> Array:
     """Return H^-1 right by conjugate gradients; H that is not positive definite is refused."""
-    found, left = np.zeros_like(right), right.copy()
+    solution, left = np.zeros_like(right), right.copy()
     along, size = left.copy(), float(left @ left)
     wanted = TOLERANCE**2 * size
     for _ in range(MOST_PRODUCTS):
         if size <= wanted:
-            return found
+            return solution
         image = product(along)
         curvature = float(along @ image)
         if not curvature > 0.0:
@@ -63,7 +63,7 @@ def _solved(product: Callable[[Array], Array], right: Array) -> Array:
                 "the Hessian at the estimate is not positive definite, as in networks whose parameters are not "
                 "identified or before a minimum; there are no standard errors"
             )
-        found, left = found + size / curvature * along, left - size / curvature * image
+        solution, left = solution + size / curvature * along, left - size / curvature * image
         before, size = size, float(left @ left)
         along = left + size / before * along
     raise ValueError(

@@ -37,9 +37,9 @@ def noise_covariance(
     M, P = problem.M, problem.P
     back, scale = problem.network.W.T.tocsr(), (step * steps.factors * deviations) ** 2
     weights = np.tile(np.eye(P) / M, (M, 1, 1))
-    found = np.zeros((P, P))
+    covariance = np.zeros((P, P))
     for _ in range(rounds):
-        found += np.einsum("m,mij,mik->jk", scale, weights, weights)
+        covariance += np.einsum("m,mij,mik->jk", scale, weights, weights)
         weights = weights - step * steps.factors[:, None, None] * (matrices @ weights)
         weights = (back @ weights.reshape(M, -1)).reshape(M, P, P)
-    return found
+    return covariance

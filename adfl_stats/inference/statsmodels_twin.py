@@ -34,7 +34,7 @@ def twin(res: Results, frame: pd.DataFrame) -> Any:
             "a frame lacks has no column: give it with pandas.Categorical"
         )
     df = float(res.degrees_of_freedom().min())
-    found = GLMResults(
+    twin = GLMResults(
         glm,
         res.params[glm.exog_names].to_numpy(),
         np.empty((0, 0)),
@@ -43,6 +43,6 @@ def twin(res: Results, frame: pd.DataFrame) -> Any:
         use_t=np.isfinite(df),
     )
     # What is by the rows of the fit, not by those of the frame.
-    found.cov_params_default = res.cov_params().loc[glm.exog_names, glm.exog_names].to_numpy()
-    found.cov_type, found.df_resid_inference, found.nobs = res.cov_type, df, res.nobs_used
-    return GLMResultsWrapper(found)
+    twin.cov_params_default = res.cov_params().loc[glm.exog_names, glm.exog_names].to_numpy()
+    twin.cov_type, twin.df_resid_inference, twin.nobs = res.cov_type, df, res.nobs_used
+    return GLMResultsWrapper(twin)

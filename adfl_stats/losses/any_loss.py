@@ -268,18 +268,18 @@ class Losses:
 
     def _evaluated(self, theta: Array, threads: int, generator: Callable[[int], Any]) -> Array:
         """Return the gradients (M, R, P), with the minibatches of the clients' generators, or of all rows."""
-        found = np.empty(theta.shape, dtype=self.dtype)
+        gradients = np.empty(theta.shape, dtype=self.dtype)
         if self._batched:
             for r in range(theta.shape[1]):
-                found[:, r] = self._together(theta[:, r], [generator(m) for m in range(self.M)])
-            return found
+                gradients[:, r] = self._together(theta[:, r], [generator(m) for m in range(self.M)])
+            return gradients
 
         def one(m: int) -> None:
             for r, at in enumerate(theta[m]):
-                found[m, r] = self._alone(m, at, generator(m))
+                gradients[m, r] = self._alone(m, at, generator(m))
 
         _by_client(one, self.M, threads)
-        return found
+        return gradients
 
     def _alone(self, m: int, theta: Array, rng: np.random.Generator | None) -> Array:
         return self._of_shape(self._gradient(m, theta, rng), "gradient", m)
@@ -287,16 +287,17 @@ class Losses:
     def _together(self, theta: Array, rngs: list[Any]) -> Array:
         """Return the gradients (M, P) of a function for all clients at once."""
         every: Any = self._gradient
-        found = np.asarray(every(theta, None if rngs[0] is None else rngs), dtype=self.dtype)
-        if found.shape != (self.M, self.P):
+        gradients = np.asarray(every(theta, None if rngs[0] is None else rngs), dtype=self.dtype)
+        if gradients.shape != (self.M, self.P):
             raise ValueError(
-                f"gradient returned shape {found.shape} for all clients; {self.M, self.P} is wanted with batched=True"
+                f"gradient returned shape {gradients.shape} for all clients; {self.M, self.P} is wanted with "
+                "batched=True"
             )
-        return found
+        return gradients
 
-    def _of_shape(self, found: Any, name: str, m: int) -> Array:
+    def _of_shape(self, returned: Any, name: str, m: int) -> Array:
         """Return what a function found for client m, after a look at its shape."""
-        values = np.asarray(found, dtype=self.dtype)
+        values = np.asarray(returned, dtype=self.dtype)
         if values.shape != (self.P,):
             raise ValueError(
                 f"{name} returned shape {values.shape} for client {listing([self.labels[m]])}; ({self.P},) is wanted, "

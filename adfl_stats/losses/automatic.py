@@ -196,8 +196,8 @@ def from_torch(
     def gradient(m: int, theta: Array, rng: np.random.Generator | None) -> Array:
         # The module holds one client's parameters at a time; torch has threads of its own.
         with one_client:
-            found = torch.autograd.grad(loss_at(m, theta, rng), parameters)
-        return np.concatenate([one.detach().numpy().ravel() for one in found])
+            parts = torch.autograd.grad(loss_at(m, theta, rng), parameters)
+        return np.concatenate([one.detach().numpy().ravel() for one in parts])
 
     def own_loss(m: int, theta: Array) -> float:
         with one_client, torch.no_grad():
@@ -208,8 +208,8 @@ def from_torch(
             slopes = torch.autograd.grad(loss_at(m, theta, None), parameters, create_graph=True)
             along = torch.cat([one.reshape(-1) for one in slopes]) @ torch.as_tensor(vector, dtype=kind)
             # A loss that is linear in some parameter has no second derivative there.
-            found = torch.autograd.grad(along, parameters, allow_unused=True, materialize_grads=True)
-        return np.concatenate([one.detach().numpy().ravel() for one in found])
+            parts = torch.autograd.grad(along, parameters, allow_unused=True, materialize_grads=True)
+        return np.concatenate([one.detach().numpy().ravel() for one in parts])
 
     followed = together(metrics)
 

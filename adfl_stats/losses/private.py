@@ -141,11 +141,11 @@ class PrivateGLM:
             Means of clipped rows, with noise.
         """
         self._releases += theta.shape[1]
-        found = self._clipped(theta, threads)
+        values = self._clipped(theta, threads)
         if self.noise == 0.0:
-            return found
+            return values
         rng = np.random.default_rng([self.seed, self._releases])
-        return found + self.noise_sd[:, None, None] * rng.standard_normal(found.shape)
+        return values + self.noise_sd[:, None, None] * rng.standard_normal(values.shape)
 
     def exact_gradients(self, theta: Array) -> Array:
         """Return the clients' gradients without noise, for standard errors, which are not protected.
@@ -175,13 +175,13 @@ class PrivateGLM:
         ndarray (M, P, P)
             One matrix a client.
         """
-        data, family, found = self._glm.data, self._glm.family, np.empty((self.M, self.P, self.P))
+        data, family, values = self._glm.data, self._glm.family, np.empty((self.M, self.P, self.P))
         for m in range(self.M):
             rows = slice(data.offsets[m], data.offsets[m + 1])
             X, y, eta = data.X[rows], data.y[rows], linear_predictor(data, family, theta, rows)
             free = np.abs(family.residual(eta, y)) <= self._row_bounds[rows]
-            found[m] = (X.T * (family.curvature(eta, y) * free)) @ X / self.totals[m]
-        return found
+            values[m] = (X.T * (family.curvature(eta, y) * free)) @ X / self.totals[m]
+        return values
 
     def spent(self) -> dict[str, Any]:
         """Return what the releases so far cost.

@@ -74,13 +74,13 @@ class ImageNetwork:
         """Return `logits` of many images, some at a time: all at once do not fit into a processor's cache."""
         import jax
 
-        whole, found = len(images) // PART * PART, []
+        whole, logits = len(images) // PART * PART, []
         if whole > 0:
             parts = images[:whole].reshape(-1, PART, *images.shape[1:])
-            found += [jax.lax.map(lambda part: self.logits(params, part), parts).reshape(whole, -1)]
+            logits += [jax.lax.map(lambda part: self.logits(params, part), parts).reshape(whole, -1)]
         if whole < len(images):
-            found += [self.logits(params, images[whole:])]
-        return jax.numpy.concatenate(found)
+            logits += [self.logits(params, images[whole:])]
+        return jax.numpy.concatenate(logits)
 
     def loss(self, params: Any, rows: Any) -> Any:
         """Return the mean cross-entropy of rows (images, classes)."""
@@ -198,8 +198,8 @@ def _banded_convolution(images: Any, layer: Any) -> Any:
     band = jnp.einsum("ijco,jxy->ixcyo", weight, taps.astype(weight.dtype))
     lines = images.reshape(rows, height, width * channels)
     stacked = jnp.concatenate([lines[:, i : i + down] for i in range(size)], axis=2)
-    found = stacked.reshape(rows * down, -1) @ band.reshape(size * width * channels, -1)
-    return found.reshape(rows, down, across, features) + offset
+    image = stacked.reshape(rows * down, -1) @ band.reshape(size * width * channels, -1)
+    return image.reshape(rows, down, across, features) + offset
 
 
 def _pooled(images: Any, kind: str) -> Any:

@@ -193,11 +193,11 @@ def fits(shared: Shared, network: Network, *, undirected: bool) -> list[Fit]:
     aside, DFL with its weights is the oracle, to the bit.
     """
     b = max((int(network.in_degree.min()) - 1) // 2, 0)
-    found, weights = Fit(Oracle(shared.abnormal), {"oracle": -1}), agreeing(shared)
+    oracle, weights = Fit(Oracle(shared.abnormal), {"oracle": -1}), agreeing(shared)
     if np.array_equal(weights, ~shared.abnormal):
-        first = [Fit(found.method, found.run_of | {AGREEMENT: -1})]
+        first = [Fit(oracle.method, oracle.run_of | {AGREEMENT: -1})]
     else:
-        first = [found, Fit(DFL(weights=weights), {AGREEMENT: -1})]
+        first = [oracle, Fit(DFL(weights=weights), {AGREEMENT: -1})]
     paper = ADFL(lam=3.0, measure="norm", stages=2, init=Bridge("median"))
     others: dict[str, Method] = {"DFL": DFL(), "BRIDGE-T": Bridge("trimmed", b=b), "ClippedGossip": ClippedGossip()}
     if undirected:

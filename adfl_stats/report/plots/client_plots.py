@@ -148,12 +148,12 @@ def screening(screened: Screening, ax: Axes | None = None) -> Axes:
     return without_frame(ax)
 
 
-def heterogeneity(found: Heterogeneity, coefficient: str | None = None, ax: Axes | None = None) -> Axes:
+def heterogeneity(report: Heterogeneity, coefficient: str | None = None, ax: Axes | None = None) -> Axes:
     """Draw the clients' deviations from the estimate in one coefficient, raw and shrunken.
 
     Parameters
     ----------
-    found : Heterogeneity
+    report : Heterogeneity
         What ``res.heterogeneity()`` returned.
     coefficient : str, optional
         Which; without it the one with the largest spread in units of a client's standard error.
@@ -173,12 +173,12 @@ def heterogeneity(found: Heterogeneity, coefficient: str | None = None, ax: Axes
     >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
     >>> ax = ad.plots.heterogeneity(res.heterogeneity(), "x1")
     """
-    table = found.to_frame()
+    table = report.to_frame()
     if coefficient is None:
         coefficient = str((table["tau"] / table["client se"]).fillna(0.0).idxmax())
     if coefficient not in table.index:
         raise ValueError(f"coefficient is {coefficient!r}; choose one of {listing(table.index)}")
-    clients = found.clients.xs(coefficient, level="coefficient").dropna(subset="deviation")
+    clients = report.clients.xs(coefficient, level="coefficient").dropna(subset="deviation")
     clients = clients.sort_values("deviation", kind="stable")
     place = np.arange(len(clients))
     ax = axes_for(ax, (7.0, _height(1.6, len(clients))))

@@ -23,12 +23,12 @@ __all__ = ["bootstrap", "sensitivity"]
 MOST = 10
 
 
-def sensitivity(found: Sensitivity, coefficient: str | None = None, ax: Axes | None = None) -> Axes:
+def sensitivity(report: Sensitivity, coefficient: str | None = None, ax: Axes | None = None) -> Axes:
     """Plot one coefficient under every choice, with the 95 % interval of each fit.
 
     Parameters
     ----------
-    found : Sensitivity
+    report : Sensitivity
         What ``res.sensitivity()`` returned.
     coefficient : str, optional
         Which; without it the one that moves most.
@@ -49,8 +49,8 @@ def sensitivity(found: Sensitivity, coefficient: str | None = None, ax: Axes | N
     >>> ad.plots.sensitivity(res.sensitivity(clients=False), "x1").get_xlabel()
     'x1'
     """
-    name = _checked(coefficient, found.params.columns, found.shift.abs().max())
-    table = found.to_frame(name)
+    name = _checked(coefficient, report.params.columns, report.shift.abs().max())
+    table = report.to_frame(name)
     left = table.index.get_level_values(0) == "without"
     most = table[left].sort_values("shift", key=np.abs, ascending=False).index[:MOST]
     table = pd.concat([table[~left], table.loc[most]])[::-1]
@@ -67,12 +67,12 @@ def sensitivity(found: Sensitivity, coefficient: str | None = None, ax: Axes | N
     return without_frame(ax)
 
 
-def bootstrap(found: Bootstrap, coefficient: str | None = None, ax: Axes | None = None) -> Axes:
+def bootstrap(report: Bootstrap, coefficient: str | None = None, ax: Axes | None = None) -> Axes:
     """Plot the draws of one coefficient, beside the normal law with the standard error of the fit.
 
     Parameters
     ----------
-    found : Bootstrap
+    report : Bootstrap
         What ``res.bootstrap()`` returned.
     coefficient : str, optional
         Which; without it the one whose bootstrap standard error differs most from the fit's.
@@ -93,12 +93,12 @@ def bootstrap(found: Bootstrap, coefficient: str | None = None, ax: Axes | None 
     >>> ad.plots.bootstrap(res.bootstrap(20), "x1").get_xlabel()
     'x1'
     """
-    name = _checked(coefficient, found.params.index, np.log(found.bse / found.se).abs())
+    name = _checked(coefficient, report.params.index, np.log(report.bse / report.se).abs())
     ax = axes_for(ax)
-    draws, centre, se = found.estimates[name], found.params[name], found.se[name]
+    draws, centre, se = report.estimates[name], report.params[name], report.se[name]
     bins = int(np.clip(2.0 * np.sqrt(len(draws)), 8, 30))
     ax.hist(draws, bins=bins, density=True, color=TRUSTED, alpha=0.5, label=f"{len(draws)} draws")
-    low, high = found.conf_int().loc[name]
+    low, high = report.conf_int().loc[name]
     for limit, text in ((low, "95 % interval by the draws"), (high, None)):
         ax.axvline(limit, color=TRUSTED, lw=1.0, ls="--", label=text)
     grid = np.linspace(min(draws.min(), centre - 3.5 * se), max(draws.max(), centre + 3.5 * se), 200)
