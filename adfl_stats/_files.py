@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, forced to the disk, then renamed."""
+"""Atomic writes: a file is written beside its place, forced to the disk, then renamed."""
 
 from __future__ import annotations
 

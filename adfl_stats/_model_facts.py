@@ -1,4 +1,4 @@
-"""What tells models and fits apart: ranks of MPI compare it, and a fit that goes on from a checkpoint."""
+"""Facts that identify a model and a fit: compared between ranks of MPI, and with those of a checkpoint."""
 
 from __future__ import annotations
 

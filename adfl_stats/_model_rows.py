@@ -72,7 +72,7 @@ class ModelRows:
     whole: Whole | None
 
     def told(self) -> ModelRows:
-        """Return what a rank without clients is told."""
+        """Return the same without rows and clients, for a rank that has none."""
         return replace(self, data=without_rows(self.data), place=None, whole=None)
 
     @property

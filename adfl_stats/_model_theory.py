@@ -1,4 +1,4 @@
-"""What theory says of a model: rates of a fit, local updates, and advice before one."""
+"""Theory methods of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model warns of: its network, clients whose numbers overflow, and a fit short of its tolerance."""
+"""Warnings of a model: its network, clients whose numbers overflow, and a fit short of its tolerance."""
 
 from __future__ import annotations
 

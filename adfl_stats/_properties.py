@@ -14,11 +14,11 @@ else:
     class once(cached_property):  # noqa: N801
         """A property that is computed once, without the lock of `functools.cached_property` before Python 3.12.
 
-        What is computed may wait for another place; where places are threads, that one would wait for the lock.
+        Computing the value may wait for another place. Where places are threads, the other would wait for the lock.
         """
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
-            """Compute the value and keep it where the next look finds it first."""
+            """Cache the value on the instance."""
             if instance is None:
                 return self
             value = instance.__dict__[self.attrname] = self.func(instance)

@@ -1,4 +1,4 @@
-"""What launchers of MPI say of the processes that they start, before a library of MPI is at hand."""
+"""Rank and number of processes from the environment variables of MPI launchers, before mpi4py is imported."""
 
 from __future__ import annotations
 

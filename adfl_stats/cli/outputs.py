@@ -1,4 +1,4 @@
-"""Files that a command is to write, and the stream that it prints to: both are looked at before the work begins."""
+"""Output files and the output stream of a command, checked before the work begins."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def overlapping_clients(whole: Whole, hashes: RowHashes, copies: list[Ints]) -> 
         return []
     M, runs = whole.n_clients, hashes.runs
     repeat, sizes = runs.repeats(M), np.bincount(runs.owners, minlength=M)
-    # A client that has every row of another by chance is no evidence.
+    # Chance matches are excluded.
     looked_at = sizes * repeat < 1.0
     for group in copies:
         looked_at[group[1:]] = False

@@ -67,8 +67,9 @@ def check_levels(parsed: ParsedFormula, frame: pd.DataFrame, table: str) -> None
         levels = frame[name].nunique() if name in parsed.level_columns or not _counts(frame[name]) else 0
         if levels == len(frame) >= MANY_LEVELS:
             raise ValueError(
-                f"{name!r} has {levels} levels in the {len(frame)} rows of {table}, one for each: no model can tell "
-                f"their coefficients. Leave it out of the formula; if its rows belong to clients, name it as client"
+                f"{name!r} has {levels} levels in the {len(frame)} rows of {table}, one for each: their "
+                f"coefficients are not identified. Leave it out of the formula; if its rows belong to clients, name it "
+                "as client"
             )
 
 
@@ -80,8 +81,7 @@ def check_terms(design: Any, parsed: ParsedFormula, frame: pd.DataFrame, table: 
             if frame[name].nunique() == 1:
                 raise ValueError(
                     f"{name!r} has the single level {listing(frame[name].iloc[:1])} in the rows of {table}, and a "
-                    f"factor needs two: the term {str(term)!r} would say the same as the rest of the formula. Leave "
-                    "it out"
+                    f"factor needs two: the term {str(term)!r} is aliased with the rest of the formula. Leave it out"
                 )
 
 
@@ -116,7 +116,7 @@ def _read_as_numbers(levels: Any) -> bool:
 def evaluated(side: Any, parsed: ParsedFormula, frame: pd.DataFrame, table: str, na_action: str = "raise") -> Any:
     """Return the columns that a side of the formula, or its specification, gives; raise ValueError with the formula."""
     start = f"formula is {parsed.text!r}; it cannot be computed on {table}"
-    # Powers of whole numbers would wrap around without a word.
+    # Integer powers overflow silently.
     whole = [name for name in parsed.computed_columns if name in frame and frame[name].dtype in (np.int64, np.uint64)]
     frame = frame.astype(dict.fromkeys(whole, np.float64)) if whole else frame
     try:

@@ -1,4 +1,4 @@
-"""What a formula asks of a table: its parts, the columns and functions it needs, and rows where they are missing."""
+"""Parsed formulas: their parts, the columns and functions that they need, and rows with missing values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The specification of a formula as plain words, for files: what turns new rows into columns, without pickle.
+"""The specification of a formula as JSON, for files: it turns new rows into columns, without pickle.
 
 A specification is the text of the formula, what its transforms have learnt from the data (means of ``center``,
 knots of ``bs``) and the levels and contrasts of its factors. These are numbers, text and a few classes of formulaic,

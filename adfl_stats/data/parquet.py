@@ -1,4 +1,4 @@
-"""A Parquet file of any size becomes a memory map grouped by client, once: what was written is opened again."""
+"""A Parquet file of any size as a memory map grouped by client, which is written once and then reused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of `ClientData` when it is built directly: each is what the documentation of the class says."""
+"""Checks of the parts of `ClientData` when it is built directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays that nobody can change, and copies that can be changed: of memory maps without reading them."""
+"""Read-only views, and private copies of memory maps."""
 
 from __future__ import annotations
 

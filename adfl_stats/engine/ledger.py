@@ -1,4 +1,4 @@
-"""What leaves the clients: a transport that counts the messages of another, by phase of a fit.
+"""Counts of messages: a transport that counts those of another, by phase of a fit.
 
 Counted is what one client sends, whichever place its rows are in: a summand of every sum, a value of every maximum, its
 row of what all clients see of each other, and its estimate to each neighbour in every round.

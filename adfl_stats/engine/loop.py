@@ -85,7 +85,7 @@ def divergence(loop: Loop) -> DivergenceError:
         return DivergenceError(f"{what}; pass a smaller step")
     share, safe = "" if caution == 1.0 else f"{caution:.3g} times ", safe_here(loop)
     if run.step <= safe:
-        # Curvatures of counts, for example, have no bound: they are larger where the run began or was led.
+        # Some curvatures are unbounded (Poisson, for example), and larger at other starts or later in the run.
         return DivergenceError(
             f"{what}, although steps up to {safe:.4g} are safe from the default start. Leave out init, begin closer, "
             "or bound the gradients, as in ad.DFL(clip=1.0)"

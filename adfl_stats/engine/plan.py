@@ -1,4 +1,4 @@
-"""What a run is asked to do, and what it has done."""
+"""The plan of a run, and its state and trace."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Exchange:
         bad = None if rule.bad is None else rule.bad[indices].astype(np.uint8)
         replaced = indices[:0] if attack is None else self._replaced(W.indptr, indices, self.members.ours(self._honest))
         indices = senders[indices]
-        # False messages differ between receivers, so each has a row of its own after those of the clients.
+        # An attacker may send each receiver another message: each false message has a row, after those of the clients.
         indices[replaced] = self.M + self.halo_rows + np.arange(len(replaced))
         self.indices = indices
         self.combiner = _kernels.Combiner(self.indptr, indices, self.weights, rule.code, rule.count, rule.value, bad)

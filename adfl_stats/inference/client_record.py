@@ -1,4 +1,4 @@
-"""What a fit keeps of its model of clients, without the data: score statistics, spread, deviations, effects."""
+"""The fitted model of clients, without the data: score statistics, spread, deviations, effects."""
 
 from __future__ import annotations
 

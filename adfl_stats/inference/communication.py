@@ -1,4 +1,4 @@
-"""What left a client in a fit: how many numbers, in which phase, and to whom."""
+"""Communication in a fit: how many numbers a client sends, in which phase, and to whom."""
 
 from __future__ import annotations
 

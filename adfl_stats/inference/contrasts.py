@@ -94,7 +94,7 @@ def _tested(view: _View, r_matrix: Hypotheses, test: Callable[[], ContrastResult
     except Exception as error:
         if view.read:
             raise
-        # Before it asks for a covariance, its parser raises what it comes upon, and so does float().
+        # An error before the covariance is read is one of statsmodels' parser, of any type.
         names = view.model.exog_names
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Shifts of clients that a fit would find, and the bias of those that it would not."""
+"""Detection limits: the smallest shift of clients that a fit detects, and the bias of smaller ones."""
 
 from __future__ import annotations
 

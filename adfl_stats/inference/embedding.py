@@ -1,4 +1,4 @@
-"""Whether one design lies inside another, by the values of their columns and not by their names."""
+"""Whether one column space contains another."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def embedding(small: ClientData, large: ClientData, names: tuple[str, str]) -> A
         known = [name for name in outside if name in place]
         also = f"; {listing(known)} is there by name, with other values" if known else ""
         raise ValueError(
-            f"the models are not nested: {names[0]} has {listing(outside)}, which the columns of {names[1]} "
-            f"({listing(large.names)}) do not give{also}"
+            f"the models are not nested: {names[0]} has {listing(outside)}, no linear combination of the "
+            f"columns of {names[1]} ({listing(large.names)}){also}"
         )
     return np.asarray(B)

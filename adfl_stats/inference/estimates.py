@@ -1,4 +1,4 @@
-"""What results of every method and objective have: estimates, weights and how the runs went."""
+"""What all results have in common: estimates, weights and the course of the runs."""
 
 from __future__ import annotations
 

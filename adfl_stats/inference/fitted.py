@@ -1,4 +1,4 @@
-"""What results say of the rows that were fitted, in statsmodels' vocabulary: fitted values, residuals, counts."""
+"""Fitted values, residuals and counts of the rows of a fit, in statsmodels' vocabulary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of clients in several places made whole: every place then has the rows of all, and needs no other."""
+"""Records of clients in several places, joined into one that every place holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where clients are judged: at the estimate itself, or in a model with a penalty at the one without it."""
+"""The point at which clients are tested: the estimate, or with a penalty the estimate without it."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def score_test(res: Results, larger: Any, cov_type: str | None) -> tuple[float, 
 
 
 def _nested(small: ClientData, large: ClientData, names: tuple[str, str]) -> Array:
-    """Return B with X_small = X_large B; ValueError where one model is not inside the other."""
+    """Return B with X_small = X_large B; ValueError where the models are not nested."""
     check_same_rows(small, large, names)
     if len(small.names) >= len(large.names):
         raise ValueError(
@@ -87,8 +87,8 @@ def _rows_of(res: Any, name: str) -> ClientData:
     data = res.data if res.data is not None else getattr(res.model, "data", None)
     if data is None:
         raise ValueError(
-            f"whether one model is inside the other is seen from the rows, and {name} no longer holds them; fit it "
-            "with keep_data=True"
+            f"whether the models are nested is checked on the rows, and {name} no longer holds them; fit it with "
+            "keep_data=True"
         )
     return data
 

@@ -1,4 +1,4 @@
-"""What `Results` says when the fit is made again: under other choices, without clients, on clients drawn anew."""
+"""Fits made again: under other choices, without some clients, and on resampled clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fit leaves behind: plain arrays and words, without the data."""
+"""The record of a fit: arrays, numbers and text, without the data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where clients begin, and the constants that a family takes from the data before a fit."""
+"""Initial estimates, and the constants that a family estimates from the data before a fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Conditions 3 and 4 and Theorem 1 of the paper ask of the clients: curvature, tails, sums over all rows."""
+"""The quantities of Conditions 3 and 4 and Theorem 1 of the paper: curvature, tails, sums over all rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses as families want them: labels become codes."""
+"""Responses coded for their families: labels become codes."""
 
 from __future__ import annotations
 

@@ -378,7 +378,7 @@ def _warn_of_selection(problem: Problem, clients: ClientModel, weights: Array, h
     if few and members.count(aside):
         said["few rows"] = (
             f"the model has {few}, nor are weights: {count} were set aside, and normal ones may be among them. Take "
-            "fewer columns or classes, larger clients, or ad.DFL(), which judges nobody"
+            "fewer columns or classes, larger clients, or ad.DFL(), which gives all clients equal weight"
         )
     if clients.lead < UNDECIDED:
         said["undecided"] = (

@@ -1,4 +1,4 @@
-"""Weights that are not taken away: of clients that a user protects, and of those that alone identify coefficients."""
+"""Clients that keep their weight: those a user protects, and those that alone identify coefficients."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _identifying(problem: Problem, clients: ClientModel, weights: Array) -> tupl
     if not members.count(low):
         return needed, []
     known, whole = members.sum(np.where(low[:, None, None], 0.0, J)), members.sum(J)
-    # Units in which the others know each coefficient alike: those of one client do not decide about the others' rank.
+    # Scale to unit information from the other clients, so that clients without weight do not affect their rank.
     mine, of_all = np.diag(known), np.diag(whole)
     rounding = np.finfo(float).eps ** 2
     size = np.sqrt(np.where(mine > rounding * of_all, mine, np.where(of_all > 0.0, of_all, 1.0)))

@@ -1,4 +1,4 @@
-"""What can be computed of a network: degrees, balance, mixing, influence."""
+"""Measures of a network: degrees, balance, mixing, influence."""
 
 from __future__ import annotations
 

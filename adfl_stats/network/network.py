@@ -26,7 +26,7 @@ __all__ = ["Network"]
 
 # Given rows sum to 1 up to this, and are brought to 1 exactly. Ours: half of the digits of float64.
 ROW_SUM_TOLERANCE = 1e-8
-# Most combination steps of `gossip`. Ours: nobody exchanges as often in a round.
+# Most combination steps of `gossip`. Ours: far more than any application needs in a round.
 MOST_STEPS = 10**6
 
 

@@ -1,4 +1,4 @@
-"""What the support of W alone decides: groups, periods, and whether Condition 5 can hold at all."""
+"""Properties of W that depend on its support only: groups, periods, and whether Condition 5 can hold at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a summary says of clipped gradients, of several steps between exchanges and of privacy."""
+"""Notes of a summary on clipped gradients, local steps and privacy."""
 
 from __future__ import annotations
 

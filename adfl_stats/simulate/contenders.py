@@ -358,8 +358,8 @@ def chosen_shares(shares: Any) -> list[float]:
     majorities = [share for share in checked if share >= 0.5]
     if majorities:
         warn(
-            f"shares has {listing(majorities)}: where half of the clients or more are abnormal, the data cannot say "
-            "which half is meant, and no theory covers it",
+            f"shares has {listing(majorities)}: where half of the clients or more are abnormal, the majority is not "
+            "identified, and no theory covers it",
             ConditionWarning,
         )
     return list(dict.fromkeys(checked))

@@ -121,7 +121,7 @@ class Folder:
             try:
                 done[cell, replicate] = json.loads(self._file(cell, replicate).read_text(encoding="utf-8"))
             except (FileNotFoundError, ValueError):
-                # Not there, or spoilt by something else than us: it is computed again.
+                # Missing or damaged: it is computed again.
                 continue
         return done
 

@@ -48,7 +48,7 @@ def spectral_radius(iteration: Linearised, dense_up_to: int = DENSE) -> Factor:
     if resolved:
         modes = f"the value is at least that of the clients' common modes, and a random start shrinks by {seen:.6g}"
         return Factor(max(value, seen), f"Arnoldi's iteration did not converge: {modes}")
-    # A random start still carries faster modes, so that its own factor can only be too small.
+    # The random start still has components along faster modes, so that the factor is underestimated.
     modes = f"nor were the clients' common modes resolved (residual {residual:.1g})"
     return Factor(seen, f"Arnoldi's iteration did not converge, {modes}: the value is that of a random start")
 

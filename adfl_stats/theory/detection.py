@@ -1,4 +1,4 @@
-"""What the weights cannot see: one line on unseen contamination for the report on a fit."""
+"""Unseen contamination: its line in the report on a fit."""
 
 from __future__ import annotations
 

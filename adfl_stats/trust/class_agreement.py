@@ -37,12 +37,13 @@ Cell = tuple[int, Any, Array, float, float, float]
 
 @dataclass(frozen=True, eq=False)
 class ClassAgreement:
-    """Who labels alike.
+    """Which clients label alike.
 
     Attributes
     ----------
     weights : ndarray (M,)
-        1 for clients that are kept, 0 for the fewest without whom nobody is in conflict.
+        1 for clients that are kept, 0 for a minimum vertex cover of the conflicts: the fewest clients without whom no
+        two conflict, where setting aside one of two clients that agree has a small cost as well.
     conflicts, agreements : ndarray (M, M)
         In how many classes two clients contradict one another, and in how many they agree.
     compared : DataFrame

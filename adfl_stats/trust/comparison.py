@@ -24,7 +24,7 @@ __all__ = ["Proposal", "best_reading"]
 
 
 # What a reading with abnormal clients must lead by. From here on evidence is called strong (Kass and Raftery, 1995,
-# Journal of the American Statistical Association 90, 773-795); where it is not nobody is set aside.
+# Journal of the American Statistical Association 90, 773-795); with less, no client is set aside.
 STRONG = 6.0
 # Variances of effects below this, in squared standard errors of a typical client, are left out. Ours: they add less
 # than a quarter to a client's variance, and cost as much as others.

@@ -100,7 +100,8 @@ def _doubtful(problem: Problem, first: _Settled) -> bool:
         simple = min(simple, _spread_criterion(model.scores, others + OVERWHELMING * count))
     if np.isinf(simple) or simple - others < OVERWHELMING * count:
         return True
-    # Scores at an estimate that fits nobody else can be of any size; evidence about a client's rows cannot.
+    # Scores at a wrong estimate can be arbitrarily large; a likelihood ratio against the pooled estimate is at most
+    # the deviance there.
     pooled = _pooled(problem)
     deviances = client_deviances(problem.glm.data, problem.glm.family, pooled[None])[:, 0]
     return float(members.sum(np.where(aside, deviances / model.null.dispersions, 0.0))) < LEAST_DEVIANCE * count

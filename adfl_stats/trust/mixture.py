@@ -167,7 +167,7 @@ class ClientScores:
     def altered_statistics(self, points: Array, mechanism: int) -> Array:
         """Return the statistics (M, R) of clients with a corruption of known form, where others are at `points`."""
         if self.offsets is None or self.mean_slopes is None:
-            raise ValueError("these scores know no corruptions")
+            raise ValueError("these scores have no mechanisms of corruption")
         a, b = FORMS[self.mechanisms[mechanism]]
         there = self.offsets[:, mechanism, None] + b * points
         there += a * self.members.products(self.mean_slopes, points.T)[:, :, None] * self.offsets[:, -1, None]

@@ -184,7 +184,7 @@ def choose(
         return _chosen_on_some(scores, seeds, heterogeneity, chance, hasty=hasty, only=only, constants=constants)
     search, asked = _Search(scores, seeds, constants), heterogeneity in ("estimate", "intercept")
     search.resume(near)
-    # Without a model in which nobody is in a minority there is nothing to hold the others against.
+    # Models with a coherent minority are compared with one without: search where no candidate is of that kind.
     if not search.simple():
         _searched(search, asked=asked, allowed=heterogeneity != "none", hasty=hasty, only=only)
     kept = [one for one in search.candidates if not asked or one.spread.factor.shape[1]]
