@@ -132,7 +132,7 @@ def by_client(X: np.ndarray, y: np.ndarray, sizes: tuple[int, ...], weight: np.n
     Written out from the definitions, with independent rows as the working model; only the distribution of the estimate
     over its standard error is the package's.
     """
-    (R, _, P), starts = X.shape, np.cumsum(sizes) - sizes
+    (R, _, P), starts = X.shape, np.cumsum((0, *sizes[:-1]))
     J = np.add.reduceat(X[:, :, :, None] * X[:, :, None, :], starts, axis=1)
     sums = np.add.reduceat(X * y[:, :, None], starts, axis=1)
     K, omega = weight[:, None, None] * J, weight[:, None, None] ** 2 * J

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,9 @@ from adfl_stats.data.formula import ParsedFormula, callers_names
 from adfl_stats.data.parts import check_parts
 from adfl_stats.data.table import read_table, rows_and_formula
 from adfl_stats.data.views import changeable, frozen
+
+if TYPE_CHECKING:
+    from formulaic import ModelSpec
 
 __all__ = ["ClientData", "assembled", "table_data"]
 
@@ -95,8 +98,8 @@ class ClientData:
     client_name: str = "client"
     linear_offset: Array | None = None
     row_weights: Array | None = None
-    classes: tuple[Any, ...] | None = None
-    spec: Any = None
+    classes: tuple[Hashable, ...] | None = None
+    spec: ModelSpec | None = None
     formula: ParsedFormula | None = None
     n_dropped: int = 0
     row_labels: pd.Index | None = None

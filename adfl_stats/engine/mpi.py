@@ -11,13 +11,16 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
 from adfl_stats import _kernels
 from adfl_stats._types import Ints
 from adfl_stats.engine.ranks import Ranks, shares
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm, Intracomm
 
 __all__ = ["MPI"]
 
@@ -44,7 +47,7 @@ class MPI:
 
     Parameters
     ----------
-    comm : mpi4py.MPI.Comm, optional
+    comm : mpi4py.MPI.Intracomm, optional
         The ranks; ``MPI.COMM_WORLD`` if not given.
 
     Examples
@@ -56,7 +59,7 @@ class MPI:
     TypeError: comm is a str; pass a communicator of mpi4py such as MPI.COMM_WORLD, or nothing
     """
 
-    def __init__(self, comm: Any = None) -> None:
+    def __init__(self, comm: Intracomm | None = None) -> None:
         # Communicators of our own: messages of the calling program are not mixed with ours.
         self._comm, self._votes, self._teams = _duplicates(_mpi4py(comm))
 
@@ -104,7 +107,7 @@ class MPI:
             place = Ranks(team, bounds) if first[self.rank] < first[self.rank + 1] else None
             return self.work_at(place, 0, facts, work)
 
-    def team(self, first: Ints) -> Any:
+    def team(self, first: Ints) -> Comm:
         """Return a communicator of the ranks that have clients; another one for those that have none.
 
         Parameters
@@ -255,16 +258,16 @@ class MPI:
         return True
 
 
-def _duplicates(comm: Any) -> tuple[Any, Any, dict[tuple[bool, ...], Any]]:
+def _duplicates(comm: Intracomm) -> tuple[Intracomm, Intracomm, dict[tuple[bool, ...], Comm]]:
     """Return two duplicates of a communicator, and its teams by who has clients.
 
     They are the same ones at every call: an MPI library has some thousands, and freeing one takes all ranks at once.
     """
-    known: tuple[Any, Any, dict[tuple[bool, ...], Any]] | None = comm.Get_attr(_key())
+    known: Any = comm.Get_attr(_key())
     if known is None:
         known = comm.Dup(), comm.Dup(), {}
         comm.Set_attr(_key(), known)
-    return known
+    return cast("tuple[Intracomm, Intracomm, dict[tuple[bool, ...], Comm]]", known)
 
 
 @cache
@@ -284,7 +287,7 @@ def _sendable(error: BaseException | None) -> BaseException | None:
     return error
 
 
-def _mpi4py(comm: Any) -> Any:
+def _mpi4py(comm: Intracomm | None) -> Intracomm:
     """Return the communicator; raise ImportError, which names the extra, without mpi4py."""
     try:
         from mpi4py.MPI import COMM_WORLD, Intracomm

@@ -26,7 +26,7 @@ from adfl_stats.inference.record import FitRecord
 __all__ = ["NewRows", "Prediction", "design_for", "mean_at"]
 
 # A frame with the formula's variables or the model's columns, one row of it, or a design matrix.
-NewRows: TypeAlias = FrameLike | pd.Series | ArrayLike
+NewRows: TypeAlias = "FrameLike | pd.Series | ArrayLike"
 
 
 class NewDesign(NamedTuple):
@@ -110,6 +110,7 @@ def _design_of_frame(X: pd.DataFrame, fit: FitRecord) -> NewDesign:
 
 def _unseen_levels(rows: pd.DataFrame, fit: FitRecord) -> str | None:
     """Return in words which column has which new levels, of factors that are columns as they are."""
+    assert fit.spec is not None
     for text, (_, state) in fit.spec.encoder_state.items():
         expression = Expression.read(str(text))
         alone = expression.of_own_levels or str(text).strip("`") in expression.values

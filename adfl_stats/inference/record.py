@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,9 @@ from adfl_stats.methods import Method, Outcome
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 from adfl_stats.trust.weights import trusted_by
+
+if TYPE_CHECKING:
+    from formulaic import ModelSpec
 
 __all__ = ["FitRecord", "Recipe", "RunRecord", "Start", "fit_record", "run_parts"]
 
@@ -177,10 +180,10 @@ class FitRecord(RunRecord):
     n_dropped: int
     sizes: Ints
     columns: list[str]
-    classes: tuple[Any, ...] | None
+    classes: tuple[Hashable, ...] | None
     y_name: str
     at_estimate: AtEstimate
-    spec: Any = None
+    spec: ModelSpec | None = None
     formula: ParsedFormula | None = None
     # Why a file did not keep the specification.
     lost_formula: str = ""

@@ -23,6 +23,7 @@ from adfl_stats.inference.statsmodels_twin import twin
 from adfl_stats.losses.families import Family
 
 if TYPE_CHECKING:
+    from statsmodels.genmod.generalized_linear_model import GLMResultsWrapper
     from statsmodels.iolib.summary import Summary
 
     from adfl_stats.model import DecentralizedGLM
@@ -128,7 +129,7 @@ class Results(FittedRows, Reanalysis):
         record = replace(self.record, chosen_cov_type=Inference.of(self.record, cov_type).cov_type)
         return Results(record, self.data, self._model)
 
-    def to_statsmodels(self, frame: pd.DataFrame) -> Any:
+    def to_statsmodels(self, frame: pd.DataFrame) -> GLMResultsWrapper:
         """Return the estimate and its covariance as results of statsmodels' GLM, for tools that take those.
 
         Such tools are marginaleffects and stargazer. A client can so average marginal effects over its own rows.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["twin"]
 
 
-def twin(res: Results, frame: pd.DataFrame) -> Any:
+def twin(res: Results, frame: pd.DataFrame) -> GLMResultsWrapper:
     """Return statsmodels' results for some rows, with the estimate, the covariance and the rows' number of a fit."""
     formula = res.record.formula
     if formula is None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from adfl_stats._arguments import float64_array, listing, one_of, whole_number
 from adfl_stats._types import Array, Mask
 from adfl_stats.losses.entry_names import EntryNames, kept_names
 
 __all__ = ["PRECISIONS", "Losses", "Metrics", "together"]
+
+T = TypeVar("T")
 
 PRECISIONS = ("float64", "float32")
 # Up to so many parameters Hessians are put together from products. Ours: two products a parameter take seconds.
@@ -86,10 +89,10 @@ class Losses:
     def __init__(
         self,
         gradient: Gradient,
-        sizes: Any,
-        start: Any,
+        sizes: ArrayLike,
+        start: ArrayLike,
         *,
-        labels: Sequence[Any] | None = None,
+        labels: Sequence[Hashable] | None = None,
         names: Sequence[str] | None = None,
         loss: Callable[[int, Array], float] | None = None,
         curvature: Callable[[int, Array], Array] | None = None,
@@ -170,7 +173,7 @@ class Losses:
         self._calls += 1
         return self._evaluated(theta, threads, lambda m: np.random.default_rng([self.seed, m, self._calls]))
 
-    def of_minibatches(self, theta: Array, count: int, summary: Callable[[Array], Any], threads: int = 1) -> list[Any]:
+    def of_minibatches(self, theta: Array, count: int, summary: Callable[[Array], T], threads: int = 1) -> list[T]:
         """Return what a summary says of each client's gradients of some minibatches, which no round has.
 
         Parameters
@@ -197,7 +200,7 @@ class Losses:
             every = [self._together(theta, [generator(m, k) for m in range(self.M)]) for k in range(count)]
             return [summary(gradients) for gradients in np.stack(every, axis=1)]
 
-        def one(m: int) -> Any:
+        def one(m: int) -> T:
             return summary(np.stack([self._alone(m, theta[m], generator(m, k)) for k in range(count)]))
 
         return _by_client(one, self.M, threads)
@@ -315,7 +318,7 @@ def together(metrics: Metrics | None) -> Callable[[Any], Mapping[str, Any]]:
     return lambda at: {name: one(at) for name, one in metrics.items()}
 
 
-def _by_client(one: Callable[[int], Any], M: int, threads: int) -> list[Any]:
+def _by_client(one: Callable[[int], T], M: int, threads: int) -> list[T]:
     """Return what a function finds for each client, some at a time; their number never changes a result."""
     if threads == 1:
         return [one(m) for m in range(M)]

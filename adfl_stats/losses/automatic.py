@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from adfl_stats._arguments import one_of, whole_number
 from adfl_stats._types import Array
 from adfl_stats.losses.any_loss import PRECISIONS, Losses, Metrics, together
 from adfl_stats.losses.entry_names import EntryNames, block_of
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["from_jax", "from_torch"]
 
@@ -129,7 +132,7 @@ def from_jax(
 
 
 def from_torch(
-    module: Any,
+    module: torch.nn.Module,
     loss: Callable[[Any, Any], Any],
     data: Sequence[tuple[Any, Any]] | Mapping[Any, tuple[Any, Any]],
     *,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -84,11 +83,11 @@ class Dropout(NetworkSchedule):
         return Network.from_checked(_expected_weights(self.network.W, 1.0 - self.probability), self.labels).influence
 
     @property
-    def closed_groups(self) -> list[list[Any]]:
+    def closed_groups(self) -> list[list[Hashable]]:
         """The groups whose members receive from nobody outside in any round; see `Network.closed_groups`."""
         return self.network.closed_groups
 
-    def reindex(self, labels: Iterable[Any]) -> Dropout:
+    def reindex(self, labels: Iterable[Hashable]) -> Dropout:
         """Return the same schedule, with the same clients out, with the clients in the order of `labels`.
 
         Parameters

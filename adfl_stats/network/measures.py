@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -167,7 +168,7 @@ class NetworkMeasures:
         return len(self.communicating_classes[1]) == 1
 
     @property
-    def closed_groups(self) -> list[list[Any]]:
+    def closed_groups(self) -> list[list[Hashable]]:
         """The groups whose members reach one another and receive from nobody outside.
 
         With one such group all clients converge to its consensus; with several there is no consensus.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -126,7 +126,7 @@ class NetworkSchedule(ABC):
         return float(1.0 / np.sum(self.influence.to_numpy() ** 2))
 
     @property
-    def closed_groups(self) -> list[list[Any]]:
+    def closed_groups(self) -> list[list[Hashable]]:
         """The groups whose members receive from nobody outside in any round; see `Network.closed_groups`."""
         occurring = self.networks or [phase.network for phase in _phases(self, WINDOW)]
         return _joined(occurring).closed_groups
@@ -136,7 +136,7 @@ class NetworkSchedule(ABC):
         """The clients whose steps do not reach the others in the long run: influence zero."""
         return self.labels[self.influence.to_numpy() == 0.0]
 
-    def reindex(self, labels: Iterable[Any]) -> NetworkSchedule:
+    def reindex(self, labels: Iterable[Hashable]) -> NetworkSchedule:
         """Return the same schedule with the clients in the order of `labels`.
 
         Parameters

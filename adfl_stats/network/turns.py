@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -63,7 +62,7 @@ class Turns(NetworkSchedule):
             return pd.Series(np.full(self.n_clients, 1.0 / self.n_clients), index=self.labels)
         return pd.Series(averaged_influence(self, len(self.networks) * self.every), index=self.labels)
 
-    def reindex(self, labels: Iterable[Any]) -> Turns:
+    def reindex(self, labels: Iterable[Hashable]) -> Turns:
         """Return the same schedule with the clients in the order of `labels`.
 
         Parameters

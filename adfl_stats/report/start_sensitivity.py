@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from os import PathLike
+from typing import TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats._types import Array, InitialEstimates
+from adfl_stats.engine.attacks import Attack
+from adfl_stats.engine.gossip import Gossip
+from adfl_stats.engine.mpi import MPI
 from adfl_stats.losses.point_sums import majority_misfits
 from adfl_stats.methods import ADFL, DFL, Bridge, Method, TrimmedScores
 from adfl_stats.model import DecentralizedGLM
@@ -17,11 +21,30 @@ from adfl_stats.trust.weights import smallest_majority
 __all__ = ["compare_starts"]
 
 
+class FitOptions(TypedDict, total=False):
+    """The arguments of `DecentralizedGLM.fit` but for the method."""
+
+    step: float | str
+    rounds: int | None
+    solver: str
+    tolerance: float
+    max_rounds: int | None
+    progress: bool
+    threads: int | None
+    heterogeneity: str
+    attack: Attack | None
+    keep_data: bool
+    cov_type: str | None
+    transport: MPI | Gossip | None
+    checkpoint: str | PathLike[str] | None
+    every: float
+
+
 def compare_starts(
     model: DecentralizedGLM,
     starts: Mapping[str, InitialEstimates | None] | None = None,
     method: Method | None = None,
-    **how: Any,
+    **how: Unpack[FitOptions],
 ) -> pd.DataFrame:
     """Fit one method from several starts.
 

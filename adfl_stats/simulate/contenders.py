@@ -333,7 +333,7 @@ def _corruption(value: Any, label: str) -> Any:
     )
 
 
-def chosen_sizes(sizes: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def chosen_sizes(sizes: Mapping[str, object] | None) -> list[dict[str, Any]]:
     """Return the arguments of designs, one dict for each combination of those given as lists."""
     given = {"M": 100, "n": 100, "p": 50} if sizes is None else sizes
     if not isinstance(given, Mapping):
@@ -369,11 +369,11 @@ def chosen_shares(shares: Any) -> list[float]:
 FIT_OPTIONS = ("step", "rounds", "solver", "tolerance", "max_rounds", "heterogeneity")
 
 
-def chosen_fit(fit: Mapping[str, Any] | None) -> dict[str, Any]:
+def chosen_fit(fit: Mapping[str, float | str | None] | None) -> dict[str, Any]:
     """Return the arguments of `DecentralizedGLM.fit` that all methods share."""
     if fit is not None and not isinstance(fit, Mapping):
         raise TypeError(f"fit is {fit!r}; give a mapping, as in fit={{'step': 0.1, 'rounds': 300}}")
-    options = dict(fit or {})
+    options: dict[str, Any] = dict(fit or {})
     for option in options:
         one_of(option, "fit: option", FIT_OPTIONS)
     solver = one_of(options.get("solver", "auto"), "solver", ("auto", "rounds", "limit"))

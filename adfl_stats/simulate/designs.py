@@ -9,7 +9,7 @@ below.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -84,7 +84,7 @@ class Simulation:
         )
 
     @property
-    def abnormal_labels(self) -> list[Any]:
+    def abnormal_labels(self) -> list[Hashable]:
         """The labels of the abnormal clients."""
         return list(self.labels[self.abnormal].tolist())
 

@@ -99,11 +99,11 @@ class Study:
         designs: Several[DesignLike] = ("gaussian",),
         corruptions: Several[CorruptionLike] = ("BF",),
         shares: Sequence[float] = (0.0, 0.2),
-        sizes: Mapping[str, Any] | None = None,
+        sizes: Mapping[str, object] | None = None,
         *,
         replicates: int = 20,
         seed: int = 1,
-        fit: Mapping[str, Any] | None = None,
+        fit: Mapping[str, float | str | None] | None = None,
         inference: bool = True,
     ) -> None:
         self.methods = chosen_methods(methods)

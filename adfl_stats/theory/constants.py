@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -127,7 +127,7 @@ class Constants:
     condition_5: Condition5
     lambda_min: float
     pooled_min: float
-    degenerate: tuple[Any, ...]
+    degenerate: tuple[Hashable, ...]
     family: str
     convex: bool
     strictly_convex: bool

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -63,7 +62,7 @@ class Flat:
         return self.test()
 
     @property
-    def hidden(self) -> tuple[Any, ...]:
+    def hidden(self) -> tuple[Hashable, ...]:
         """Labels of the clients in A whose test does not reject flat_m = 0 at the level .05 / |A| (Bonferroni)."""
         # Not below the level, or without a test.
         below = self._p_values < ALPHA / max(int(self.abnormal.sum()), 1)

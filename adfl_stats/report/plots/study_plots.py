@@ -37,7 +37,7 @@ def study_curves(
     value: str = "mse",
     by: str = "share",
     *,
-    where: Mapping[str, Any] | None = None,
+    where: Mapping[str, object] | None = None,
     methods: Sequence[str] | None = None,
     oracle: bool = True,
     ax: Axes | None = None,
