@@ -115,6 +115,15 @@ class DecentralizedModel:
         -------
         ObjectiveResults
             Estimates; standard errors by client where the objective has curvatures.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import adfl_stats as ad
+        >>> losses = ad.Losses(lambda m, theta, rng: theta - m, np.ones(5), np.zeros(1), labels=list("abcde"))
+        >>> model = ad.DecentralizedModel(losses, ad.networks.complete(5, labels=list("abcde")))
+        >>> model.fit(step=0.1, rounds=150, threads=1).params.round(6).to_dict()
+        {'p0': 2.0}
         """
         method = DFL() if method is None else method
         check_method(method)

@@ -343,6 +343,14 @@ class ClientData:
         -------
         ndarray
             The weights; ones where none were given.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import adfl_stats as ad
+        >>> data = ad.ClientData.from_arrays(np.ones((3, 1)), np.arange(3.0), ["a", "a", "b"], weights=[1.0, 2.0, 1.0])
+        >>> data.weights_of(slice(0, 2)).tolist()
+        [1.0, 2.0]
         """
         return np.ones_like(self.y[rows]) if self.row_weights is None else self.row_weights[rows]
 
@@ -366,6 +374,14 @@ class ClientData:
         -------
         ClientData
             With `set_aside`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import adfl_stats as ad
+        >>> data = ad.ClientData.from_arrays(np.ones((4, 1)), np.arange(4.0), ["a", "a", "b", "b"])
+        >>> data.setting_aside(np.array([False, True])).X.ravel().tolist()
+        [1.0, 1.0, 0.0, 0.0]
         """
         X, y = changeable(self.X), changeable(self.y)
         linear_offset = None if self.linear_offset is None else changeable(self.linear_offset)
@@ -442,6 +458,14 @@ class ClientData:
         ------
         slice
             At most `BLOCK_ROWS` rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import adfl_stats as ad
+        >>> data = ad.ClientData.from_arrays(np.ones((4, 1)), np.arange(4.0), ["a", "a", "b", "b"])
+        >>> list(data.blocks(1))
+        [slice(2, 4, None)]
         """
         for low in range(int(self.offsets[m]), int(self.offsets[m + 1]), BLOCK_ROWS):
             yield slice(low, min(low + BLOCK_ROWS, int(self.offsets[m + 1])))

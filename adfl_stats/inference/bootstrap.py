@@ -85,6 +85,17 @@ class Bootstrap:
         -------
         DataFrame
             Lower and upper limits of every coefficient.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3)).fit(ad.DFL(), keep_data=True)
+        >>> found = res.bootstrap(40, seed=1)
+        >>> limits = found.conf_int(alpha=0.1)
+        >>> bool((limits[0] < limits[1]).all())
+        True
         """
         in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
         one_of(method, "method", INTERVALS)
@@ -105,6 +116,16 @@ class Bootstrap:
         -------
         DataFrame
             coef, se : of the fit; bootstrap se; bias; lower, upper : percentile limits.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3)).fit(ad.DFL(), keep_data=True)
+        >>> found = res.bootstrap(40, seed=1)
+        >>> list(found.to_frame().index)
+        ['x1', 'x2']
         """
         limits = self.conf_int(alpha)
         return pd.DataFrame(

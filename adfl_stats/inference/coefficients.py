@@ -71,6 +71,16 @@ class CoefficientInference(Estimates):
             P x P. NaN for methods that screen what clients receive (medians, clipping, ...), which solve no such
             equation; with CR2 and CR3 also for a coefficient that one client alone identifies, with HC2 and HC3 for
             one that a single row identifies.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> cov = res.cov_params("HC1")
+        >>> cov.shape, bool((cov.to_numpy().diagonal() ** 0.5 == res.standard_errors("HC1")).all())
+        ((3, 3), True)
         """
         matrix = Inference.of(self.record, cov_type).covariance()
         return pd.DataFrame(matrix, index=self.record.names, columns=self.record.names)
@@ -92,6 +102,15 @@ class CoefficientInference(Estimates):
         -------
         Series
             One per coefficient.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> bool((res.standard_errors() == res.bse).all()), bool((res.standard_errors("CR3") > res.bse).all())
+        (True, True)
         """
         return self._series(np.sqrt(np.diag(Inference.of(self.record, cov_type).covariance())))
 
@@ -126,6 +145,15 @@ class CoefficientInference(Estimates):
             coefficient; HC3 and CR3 have the same. With fewer than 50 clients CR2 and CR3 have those at which t has
             the .95 quantile of the estimate over its standard error under the working model: Satterthwaite's take the
             two as independent, and are too few where one client has much of the influence.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> res.degrees_of_freedom("CR1").tolist(), res.degrees_of_freedom("sandwich").tolist()
+        ([15.0, 15.0, 15.0], [inf, inf, inf])
         """
         return self._series(Inference.of(self.record, cov_type).df(np.eye(len(self.record.names))))
 
@@ -148,6 +176,16 @@ class CoefficientInference(Estimates):
         -------
         DataFrame
             Lower and upper limits of every coefficient.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> limits = res.conf_int(alpha=0.01, cov_type="sandwich")
+        >>> bool((limits[0] < sim.theta0).all() and (sim.theta0 < limits[1]).all())
+        True
         """
         in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
         se = self.standard_errors(cov_type)
@@ -170,6 +208,15 @@ class CoefficientInference(Estimates):
         -------
         DataFrame
             term, estimate, std.error, statistic, p.value, conf.low, conf.high: one row per coefficient.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> res.tidy()[["term", "estimate", "std.error"]].round(2).to_numpy().tolist()
+        [['x1', 0.97, 0.04], ['x2', -0.01, 0.03], ['x3', 0.02, 0.05]]
         """
         se, limits = self.standard_errors(cov_type), self.conf_int(alpha, cov_type)
         statistic = self.params / se
@@ -234,6 +281,16 @@ class CoefficientInference(Estimates):
         -------
         ContrastResults
             As in statsmodels.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> test = res.t_test("x1 = 1, x2 = x3")
+        >>> test.effect.round(2).tolist(), bool(test.pvalue[1] > 0.05)
+        ([0.97, -0.03], True)
         """
         from adfl_stats.inference.contrasts import t_test
 
@@ -258,6 +315,15 @@ class CoefficientInference(Estimates):
         -------
         ContrastResults
             As in statsmodels.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> bool(res.wald_test("x1 = 0, x2 = 0").pvalue < 0.05), bool(res.wald_test("x2 = x3").pvalue > 0.05)
+        (True, True)
         """
         from adfl_stats.inference.contrasts import wald_test
 
@@ -280,6 +346,16 @@ class CoefficientInference(Estimates):
         -------
         Series or DataFrame
             One mean a row; for the multinomial a column of probabilities per class.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> rows = [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]
+        >>> res.predict(rows).round(2).tolist()
+        [0.97, 0.0]
         """
         design = self._rows() if X is None else design_for(X, self.record)
         return mean_at(design, self.record, offset=offset, exposure=exposure)[1]
@@ -307,6 +383,16 @@ class CoefficientInference(Estimates):
         -------
         Prediction
             Its ``summary_frame(alpha)`` has means and intervals.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> table = res.get_prediction([[1.0, 0.0, 0.0]]).summary_frame(alpha=0.05)
+        >>> table[["mean", "mean_ci_lower", "mean_ci_upper"]].round(1).to_numpy().tolist()
+        [[1.0, 0.9, 1.1]]
         """
         inference = Inference.of(self.record, cov_type)
         design = self._rows() if X is None else design_for(X, self.record)

@@ -102,6 +102,19 @@ class Estimates:
         ----------
         path : str or path
             The file; ``.npz`` is added where it has no ending.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     res.save(f"{folder}/fit.npz")
+        ...     again = ad.load(f"{folder}/fit.npz")
+        >>> bool((again.params == res.params).all())
+        True
         """
         from adfl_stats.inference.storage import save
 
@@ -137,6 +150,17 @@ class Estimates:
         -------
         Path
             Where the page is.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     res.report(f"{folder}/fit.html", title="A simulated fit").name
+        'fit.html'
         """
         from adfl_stats.report.pages.fit_page import fit_page
         from adfl_stats.report.pages.page import write

@@ -83,6 +83,15 @@ class Heterogeneity:
             One row per coefficient. tau : standard deviation between clients (Paule and Mandel); lower, upper : its
             interval (Q-profile); Q, p_value, i_squared : of this coefficient alone; client se : a typical client's
             standard error.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=60, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> found = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit().heterogeneity()
+        >>> found.to_frame().columns.tolist()
+        ['tau', 'lower', 'upper', 'Q', 'p_value', 'i_squared', 'client se']
         """
         return self._table.copy()
 
@@ -95,6 +104,15 @@ class Heterogeneity:
             One row per coefficient: the estimate with its confidence interval, which is for the mean over clients as
             the fit weighs them, and a prediction interval, which contains the parameter of one more client like these
             with probability 1 - alpha (Higgins, Thompson and Spiegelhalter, 2009): its variance adds T.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=60, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> found = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit().heterogeneity()
+        >>> found.intervals().columns.tolist()
+        ['estimate', 'lower', 'upper', 'new client, lower', 'new client, upper']
         """
         return self._intervals.copy()
 

@@ -79,6 +79,16 @@ class OracleComparison:
             error over the estimate's, both in the metric of V. The oracle's error and d are uncorrelated for
             any consistent estimate, because the oracle is efficient, so their squares add up; bias counts in
             d. It is one for the oracle and about n_m / N for a local estimate.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> table = res.oracle(sim.abnormal, data=data).to_frame()
+        >>> table["clients"].tolist(), bool(table.loc["pooled", "efficiency"] < 0.1)
+        ([16.0, 16.0, 16.0, 20.0, 1.0], True)
         """
         return self._table.copy()
 

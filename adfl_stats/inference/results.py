@@ -69,7 +69,18 @@ class Results(FittedRows, Reanalysis):
         self._model = model
 
     def remove_data(self) -> None:
-        """Compute what is left of inference, then drop model and data; `oracle` needs the data given afterwards."""
+        """Compute what is left of inference, then drop model and data; `oracle` needs the data given afterwards.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3)).fit(keep_data=True)
+        >>> res.remove_data()
+        >>> res.data is None, len(res.bse)
+        (True, 2)
+        """
         self.record.at_estimate.parts()
         self.data = self._model = None
 
@@ -125,6 +136,16 @@ class Results(FittedRows, Reanalysis):
         -------
         Results
             With that default.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> by_client = res.get_robustcov_results("CR2")
+        >>> by_client.cov_type, bool((by_client.bse == res.standard_errors("CR2")).all())
+        ('CR2', True)
         """
         record = replace(self.record, chosen_cov_type=Inference.of(self.record, cov_type).cov_type)
         return Results(record, self.data, self._model)
@@ -210,6 +231,16 @@ class Results(FittedRows, Reanalysis):
             far the estimate would move without the client, for the coefficient that moves most, in standard errors;
             influence : share of the network's consensus, M pi_m; distance : root mean square distance of its estimate
             from `params`, in standard errors.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> table = res.clients()
+        >>> bool(table.loc[sim.abnormal_labels, "weight"].max() < 0.1), table["flagged"].sum().item() >= 4
+        (True, True)
         """
         fit, columns = self.record, client_columns(self.record, self.record.clients)
         screened = screen_fit(fit).to_frame()
@@ -252,6 +283,16 @@ class Results(FittedRows, Reanalysis):
             sampling error; effect, effect_se : E(u_m | data) under u_m ~ N(0, T) and its standard deviation, both zero
             where the fit found no spread. ``params + effect`` is the empirical Bayes estimate of the client's
             parameter.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> effects = res.client_effects()
+        >>> effects.loc[0].round(1).to_dict("index")["x1"]
+        {'deviation': -1.9, 'se': 0.1, 'effect': 0.0, 'effect_se': 0.0}
         """
         fit, own = self.record, self.record.effects
         index = pd.MultiIndex.from_product([fit.labels, fit.names], names=[fit.client_name, "coefficient"])
@@ -306,6 +347,16 @@ class Results(FittedRows, Reanalysis):
         -------
         Report
             One check a line, and advice.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> report = res.check(abnormal=sim.abnormal, theta0=sim.theta0)
+        >>> report["rho"].status, report["varrho"].value
+        ('holds', 0.2)
         """
         from adfl_stats.theory.audit import audit
 
@@ -325,6 +376,15 @@ class Results(FittedRows, Reanalysis):
         -------
         OracleComparison
             Distances from the oracle and efficiencies.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> res.oracle(sim.abnormal, data=data).efficiency > 0.9
+        True
         """
         return compare_with_oracle(self.record, self.data if data is None else data, abnormal)
 
@@ -342,6 +402,15 @@ class Results(FittedRows, Reanalysis):
         -------
         statsmodels Summary
             Text, HTML, LaTeX and CSV.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> "Clients: 4 of 20 down-weighted" in str(res.summary(alpha=0.1))
+        True
         """
         from adfl_stats.report.summary import summarize
 

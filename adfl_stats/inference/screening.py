@@ -92,6 +92,16 @@ class Screening:
             client; mirror : the split-sample statistic, about symmetric around zero under the model; flagged;
             weight : omega_m of the fit; verdict : how the model of clients classifies it (see `Results.clients`);
             shift : the largest move of a coefficient, in standard errors, if the client were left out.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> table = ad.screen(res).to_frame()
+        >>> bool(table.loc[sim.abnormal_labels, "flagged"].all())
+        True
         """
         return self._table.copy()
 

@@ -95,6 +95,13 @@ class Simulation:
         -------
         DataFrame
             Client, response, then the covariates.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.hospitals(seed=1)
+        >>> sim.frame().columns.tolist()
+        ['hospital', 'readmitted', 'age', 'severity', 'comorbid', 'treated']
         """
         frame = pd.DataFrame(self.X, columns=self.names, copy=True)
         frame.insert(0, self.client_name, self.client.copy())

@@ -118,6 +118,13 @@ class Report:
         -------
         DataFrame
             One row per check: place, value, bound, status, note.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> report = ad.check_network(ad.networks.directed_circle(10, 3))
+        >>> report.to_frame().loc["rho", "status"]
+        'holds'
         """
         columns = ["name", "place", "value", "bound", "status", "note"]
         rows = [[getattr(check, column) for column in columns] for check in self.checks]
@@ -130,6 +137,14 @@ class Report:
         -------
         str
             Numbers that are not finite are null or text.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> report = ad.check_network(ad.networks.directed_circle(10, 3))
+        >>> import json
+        >>> sorted(json.loads(report.to_json()))
+        ['advice', 'checks', 'tables', 'title']
         """
         content = {
             "title": self.title,
@@ -150,6 +165,16 @@ class Report:
         ----------
         path : str or path
             Its ending decides the format: .json, .html (the page of `report`), .csv (the checks) or text.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import adfl_stats as ad
+        >>> report = ad.check_network(ad.networks.directed_circle(10, 3))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     report.save(f"{folder}/network.csv")
+        ...     pathlib.Path(folder, "network.csv").read_text().split(",")[:2]
+        ['name', 'place']
         """
         target = place_of(path, "path")
         if target.suffix == ".html":

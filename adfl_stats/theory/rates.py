@@ -129,6 +129,16 @@ class Rates:
         -------
         float
             The rounds.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+        >>> rates = model.rates(model.fit(ad.DFL(), step=0.1, rounds=50))
+        >>> rates.rounds(1e-6) > rates.rounds(1e-3)
+        True
         """
         accuracy = in_interval(accuracy, "accuracy", 0.0, 1.0, open_low=True, open_high=True)
         factor = float(getattr(self, one_of(by, "by", ("exact", "fitted", "bound"))))
@@ -143,6 +153,16 @@ class Rates:
         -------
         DataFrame
             One row per factor: value, rounds to a thousandth, its place in the paper, a note.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5))
+        >>> rates = model.rates(model.fit(ad.DFL(), step=0.1, rounds=50))
+        >>> rates.to_frame().columns.tolist()
+        ['factor', 'rounds', 'place', 'note']
         """
         rows = {
             "exact": (self.exact, "equation (4.1), linearised", self.trouble),
