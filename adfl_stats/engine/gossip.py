@@ -80,6 +80,13 @@ class Gossip:
 class Neighbours(Local):
     """All clients, each a batch of its own, whose sums, maxima and rows neighbours compute; see `Transport`.
 
+    Parameters
+    ----------
+    network : Network
+        Who hears whom.
+    accuracy : float
+        Of sums, as in `Gossip`.
+
     Attributes
     ----------
     rounds, diameter : int

@@ -36,7 +36,21 @@ __all__ = [
 class NumericalError:
     """Optimisation and consensus error, in standard errors.
 
-    The first is NaN for methods that solve no weighted estimating equation.
+    Attributes
+    ----------
+    optimisation : float
+        How far the mean over clients is from the solution of the weighted estimating equation; NaN for methods that
+        solve none.
+    consensus : float
+        The root mean square distance of the clients from their mean.
+
+    Examples
+    --------
+    >>> from adfl_stats.engine.numerical_error import NumericalError
+    >>> NumericalError(optimisation=0.01, consensus=0.03).total
+    0.04
+    >>> NumericalError(optimisation=float("nan"), consensus=0.03).total
+    0.03
     """
 
     optimisation: float

@@ -56,6 +56,13 @@ class Plan:
         Lines of the trace of a run with `rounds`, about.
     schedule : {"constant", "plateau"}
         Whether a run with `rounds` keeps its step, or cuts it where stochastic rounds have become stationary.
+
+    Examples
+    --------
+    >>> from adfl_stats.engine.plan import Plan, Run
+    >>> plan = Plan(rounds=200, step=0.1)
+    >>> plan.loosened().tolerance, plan.after([Run(theta=None, step=0.1, rounds=50)]).first_round
+    (0.5, 50)
     """
 
     step: float | None = None
@@ -85,9 +92,26 @@ class Plan:
 class Run:
     """The state after some rounds, and its trace.
 
-    `began` are the estimates (M, P) before the first round, and `metric` (p, p) the coordinates of the steps, None for
-    the user's own. `needed` is about how many rounds lead to a limit that was solved for directly, and `watched` has
-    what an objective follows, by client (M,), for each line of the trace.
+    Attributes
+    ----------
+    theta : ndarray (M, P)
+        The clients' estimates.
+    step : float
+        The learning rate of the last rounds.
+    rounds : int
+        The rounds that were run; passes over the data where `solver` is "limit".
+    solver : {"rounds", "limit"}
+        Whether rounds were run, or their limit was solved for.
+    needed : float
+        About how many rounds lead to a limit that was solved for; NaN elsewhere.
+    trace : list of dict
+        A line for each check of convergence: round, step, longest move of a client, spread of the clients.
+    watched : list of dict
+        What the objective follows, by client (M,), for each line of the trace.
+    began : ndarray (M, P) or None
+        The estimates before the first round.
+    metric : ndarray (p, p) or None
+        The coordinates of the steps; None for the user's own.
     """
 
     theta: Array

@@ -58,6 +58,16 @@ class ClientSteps:
     total_weights : ndarray (M,)
         v_m, the factors times the influence M pi_m: as the step tends to zero the network solves
         sum_m v_m grad L_m(theta) = 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import adfl_stats as ad
+    >>> from adfl_stats.engine.problem import Problem
+    >>> losses = ad.Losses(lambda m, theta, rng: theta - m, np.ones(4), np.zeros(1))
+    >>> problem = Problem(losses, ad.networks.complete(4))
+    >>> problem.steps(np.array([1.0, 1.0, 1.0, 0.0])).total_weights.tolist()
+    [1.0, 1.0, 1.0, 0.0]
     """
 
     weights: Array
@@ -84,6 +94,17 @@ class Problem:
         Threads of the kernel; they never change a bit of the result.
     transport : Transport
         By which sums over clients become those over all of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import adfl_stats as ad
+    >>> from adfl_stats.engine.problem import Problem
+    >>> losses = ad.Losses(lambda m, theta, rng: theta - m, np.ones(4), np.zeros(1))
+    >>> problem = Problem(losses, ad.networks.complete(4))
+    >>> theta = problem.objective.start()
+    >>> problem.gradients(theta).ravel().tolist(), float(problem.mean(problem.gradients(theta))[0])
+    ([0.0, -1.0, -2.0, -3.0], -1.5)
     """
 
     def __init__(

@@ -37,6 +37,15 @@ AGREED_ROUNDS = 64
 class Exchange:
     """The messages that every client of ours receives in a round, and their combination.
 
+    Parameters
+    ----------
+    problem : Problem
+        Clients and network.
+    rule : Rule
+        How a client combines what it receives.
+    attack : Attack, optional
+        Clients that send false messages, and which.
+
     Attributes
     ----------
     here : bool
@@ -46,6 +55,18 @@ class Exchange:
     indptr, indices, weights : ndarray
         The pools, in CSR form: row m combines rows ``indices[indptr[m]:indptr[m + 1]]`` of `heard`. For
         every rule but the mean the first of them is the client's own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import adfl_stats as ad
+    >>> from adfl_stats.engine.problem import Problem
+    >>> from adfl_stats.engine.round import Exchange
+    >>> losses = ad.Losses(lambda m, theta, rng: theta - m, np.ones(4), np.zeros(1))
+    >>> problem = Problem(losses, ad.networks.central_client(4))
+    >>> sent = np.array([[0.0], [1.0], [2.0], [9.0]])
+    >>> Exchange(problem).combine(sent).ravel().tolist()
+    [4.0, 0.0, 0.0, 0.0]
     """
 
     def __init__(self, problem: Problem, rule: Rule = MEAN, attack: Attack | None = None) -> None:
@@ -132,6 +153,12 @@ class Descent:
         The greatest length of a gradient; longer ones are shortened to it.
     local_steps : int
         The number of gradient steps.
+
+    Examples
+    --------
+    >>> from adfl_stats.engine.round import Descent, Scheme
+    >>> Scheme(descent=Descent(clip=1.0, local_steps=5)).weighted
+    False
     """
 
     clip: float = np.inf
@@ -160,6 +187,13 @@ class Scheme:
         The share of the safe step at which the method is stable.
     descent : Descent
         A client's gradient steps: one, of the gradient as it is, in the paper.
+
+    Examples
+    --------
+    >>> from adfl_stats.engine.round import Scheme
+    >>> from adfl_stats.engine.rules import Rule
+    >>> Scheme().weighted, Scheme(Rule("median"), schedule="phases").weighted
+    (True, False)
     """
 
     rule: Rule = MEAN

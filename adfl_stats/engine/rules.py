@@ -43,6 +43,13 @@ class Rule:
         distances ("geometric").
     bad : ndarray (M,) or None
         A mask of the abnormal clients ("clip-known").
+
+    Examples
+    --------
+    >>> from adfl_stats.engine.round import Scheme
+    >>> from adfl_stats.engine.rules import Rule
+    >>> Scheme(Rule("trimmed", count=1), schedule="phases").rule.name
+    'trimmed'
     """
 
     name: str = "mean"

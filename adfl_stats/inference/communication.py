@@ -44,6 +44,16 @@ class Communication:
         P, and the mean number of others that hear a client.
     hub : int
         The numbers that a client sends in one Newton step through a hub: its gradient and its curvature.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3))
+    >>> sent = model.fit(ad.DFL(), step=0.1, rounds=100).communication()
+    >>> sent.hub, sent.neighbours, sent.table["phase"].unique().tolist()
+    (5, 3.0, ['start', 'rounds', 'trace', 'inference'])
     """
 
     table: pd.DataFrame

@@ -16,7 +16,28 @@ __all__ = ["DetectionLimits", "limits_of_detection"]
 
 @dataclass(frozen=True, eq=False)
 class DetectionLimits:
-    """The smallest shift that is found, in standard deviations of a client, the bias just below it, standard errors."""
+    """The smallest shift of some clients that is detected, and the bias that a shift just below it leaves.
+
+    Attributes
+    ----------
+    shift : float
+        The smallest shift, in standard deviations of a client.
+    bias : ndarray (P,)
+        The bias of each coefficient at a shift just below.
+    se : ndarray (P,)
+        Their standard errors.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> from adfl_stats.inference.detection import limits_of_detection
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=40, n=60, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(40, 5)).fit()
+    >>> limits = limits_of_detection(res.record, share=0.2, power=0.8)
+    >>> limits.shift > 2.0, limits.bias.shape
+    (True, (3,))
+    """
 
     shift: float
     bias: Array

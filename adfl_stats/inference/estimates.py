@@ -22,7 +22,24 @@ __all__ = ["Estimates", "MethodRecord"]
 
 @dataclass(frozen=True)
 class MethodRecord:
-    """The method's name and what it settled on (lambda, measure, stages, start)."""
+    """The method of a fit.
+
+    Attributes
+    ----------
+    name : str
+        Its name, as in summaries.
+    details : dict
+        What it chose: lambda, measure, stages, start.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+    >>> res.method.name, sorted(res.method.details)[:2]
+    ('aDFL', ['balance', 'equalise'])
+    """
 
     name: str
     details: dict[str, Any]

@@ -87,7 +87,15 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """How a fit was made, to make it again on other clients: the method, and whether clients may differ."""
+    """How a fit was made, to make it again on other clients.
+
+    Attributes
+    ----------
+    method : Method
+        The method.
+    heterogeneity : str
+        Whether clients may differ, as given to `fit`.
+    """
 
     method: Method
     heterogeneity: str
@@ -99,20 +107,44 @@ class RunRecord:
 
     Attributes
     ----------
-    method, details
-        Its name, and what it settled on.
+    method : str
+        Its name.
     weighted : bool
         Whether a round was a weighted mean of honest messages and a gradient step, equation (4.1).
+    details : dict
+        What the method chose: lambda, measure, stages, start.
+    network : Network or NetworkSchedule
+        In the order of the clients.
     theta : ndarray (M, P)
         The clients' estimates.
     weights, total_weights : ndarray (M,)
         omega_m and v_m.
     set_aside : ndarray (M,) of bool
         Clients whose numbers overflow, and which have no weight.
+    tolerance : float
+        The largest numerical error that was asked for, in standard errors.
     trace_columns : dict
         Trace of the runs, one entry per check of convergence.
+    start : Start
+        The initial estimates, summed up.
     smooth : bool
         Whether the estimate solves the weighted estimating equation, up to its step.
+    solver : {"rounds", "limit"}
+        Whether the last run ran its rounds, or solved for their limit.
+    step : float
+        The learning rate of the last rounds.
+    rounds, total_rounds : int
+        Rounds of the last run and of all; passes over the data where their limit was solved for.
+    labels : pandas.Index (M,)
+        The clients.
+    names : sequence of str (P,)
+        The coefficients.
+    client_name : str
+        What clients are called in tables.
+    weighting : {"sample", "client", "random-effects"}
+        How clients count, as given to the model.
+    rounds_needed : float
+        About how many rounds lead to a limit that was solved for; NaN elsewhere.
     members : Members
         The clients; those of the rows are ours. A file does not keep it: all clients of a loaded record are ours.
     ledger : Ledger
@@ -173,7 +205,39 @@ class RunRecord:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitRecord(RunRecord):
-    """The state of a `Results`; see there for the meaning of each."""
+    """The state of a `Results`: beside the attributes of `RunRecord` those of a generalised linear model.
+
+    Attributes
+    ----------
+    family : Family
+        With its constants.
+    metric : ndarray (p, p) or None
+        The coordinates of the steps; None for the user's own.
+    n_dropped : int
+        Rows that were left out for missing values.
+    sizes : ndarray (M,) of int64
+        The clients' numbers of rows.
+    columns : list of str
+        The columns of the design matrix.
+    classes : tuple or None
+        The classes of a response of labels, in the order of their codes.
+    y_name : str
+        The response.
+    at_estimate : AtEstimate
+        Inference at the estimate, of which each part is computed when it is first used.
+    spec : ModelSpec or None
+        The formula's specification, which turns new rows into columns.
+    formula : ParsedFormula or None
+        The formula, where there was one.
+    lost_formula : str
+        Why a file did not keep the specification.
+    chosen_cov_type : str or None
+        The covariance that was asked for; None leaves the choice to `cov_type`.
+    penalty : Ridge or None
+        With one number for each coefficient.
+    recipe : Recipe or None
+        How to make the fit again.
+    """
 
     family: Family
     metric: Array | None
@@ -185,7 +249,6 @@ class FitRecord(RunRecord):
     at_estimate: AtEstimate
     spec: ModelSpec | None = None
     formula: ParsedFormula | None = None
-    # Why a file did not keep the specification.
     lost_formula: str = ""
     chosen_cov_type: str | None = None
     penalty: Ridge | None = None

@@ -58,6 +58,9 @@ def family_names() -> tuple[str, ...]:
 class Family:
     """A family with a link; ``Family(name, link=...)`` is an instance of that family's own class.
 
+    Users make one with `adfl_stats.family`. Its methods are formulas by row, of responses `y` (n,) and linear
+    predictors `eta` (n,), or (n, outputs) where there are several.
+
     Attributes
     ----------
     name : str
@@ -72,6 +75,14 @@ class Family:
         Huber's c; zero elsewhere.
     link : str
         One of `supported_links`; the usual one where it is not given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import adfl_stats as ad
+    >>> poisson = ad.family("poisson")
+    >>> poisson.link, poisson.mean(np.array([0.0])).tolist()
+    ('log', [1.0])
     """
 
     name: str

@@ -38,6 +38,21 @@ class Objective(Protocol):
     placed : callable, optional
         ``placed(total, gather, parts)`` returns the objective for a transport, where it needs sums over clients that
         may be elsewhere: `total` and `gather` are the transport's, `parts` the slices of our clients in its sums.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from adfl_stats.losses.objective import Objective
+    >>> class Means:
+    ...     M, P, labels, names = 4, 1, pd.RangeIndex(4), ["mean"]
+    ...     totals, counted = np.ones(4), np.ones(4, dtype=bool)
+    ...     y = np.array([1.0, 2.0, 3.0, 6.0])
+    ...     def start(self):
+    ...         return np.zeros((4, 1))
+    ...     def gradients(self, theta, threads=1):
+    ...         return theta - self.y[:, None, None]
+    >>> isinstance(Means(), Objective)
+    True
     """
 
     M: int

@@ -54,6 +54,18 @@ class Outcome:
         The estimates that the last stage began with, the subject of Condition 7; None where there are none.
     clients : ClientModel or None
         The model that the weights come from; None where they do not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import adfl_stats as ad
+    >>> from adfl_stats.engine.plan import Plan
+    >>> from adfl_stats.engine.problem import Problem
+    >>> losses = ad.Losses(lambda m, theta, rng: theta - m, np.ones(4), np.zeros(1))
+    >>> problem = Problem(losses, ad.networks.complete(4))
+    >>> outcome = ad.DFL().estimate(problem, Plan(step=0.1, rounds=200))
+    >>> outcome.theta.round(3).shape, outcome.steps.weights.tolist(), len(outcome.runs)
+    ((4, 1), [1.0, 1.0, 1.0, 1.0], 1)
     """
 
     theta: Array
@@ -184,7 +196,24 @@ class Method(ABC):
 
 
 class Combining(Method):
-    """A method that combines what a client hears by a rule of the kernel, in the place of the weighted mean."""
+    """A method that combines what a client hears by a rule of the kernel, in the place of the weighted mean.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> from adfl_stats.engine.rules import Rule
+    >>> from adfl_stats.methods._base import Combining
+    >>> class Medians(Combining):
+    ...     name = "medians"
+    ...
+    ...     def combination(self, problem):
+    ...         return Rule("median")
+    >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+    >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+    >>> model = ad.DecentralizedGLM(data, ad.networks.complete(10))
+    >>> model.fit(Medians(), step=0.1, rounds=50).method.name
+    'medians'
+    """
 
     @abstractmethod
     def combination(self, problem: Problem) -> Rule:
@@ -264,7 +293,43 @@ def checked_outcome(method: Method, problem: Problem, outcome: Any) -> Outcome:
 def run_scheme(
     method: Method, scheme: Scheme, problem: Problem, plan: Plan, *, smooth: bool = False, **details: Any
 ) -> Outcome:
-    """Run a scheme with weight 1 for every client, from the method's `init`."""
+    """Run a scheme with weight 1 for every client, from the method's `init`.
+
+    Parameters
+    ----------
+    method : Method
+        Its name and initial estimates are taken.
+    scheme : Scheme
+        The rounds.
+    problem : Problem
+        Objective and network, as `estimate` has them.
+    plan : Plan
+        Step, rounds and stopping, as `estimate` has them.
+    smooth : bool
+        Whether the estimate solves the weighted estimating equation up to its step, so that its standard errors are
+        those of that equation.
+    **details
+        What the summary prints of the method.
+
+    Returns
+    -------
+    Outcome
+        The estimates, and how the runs went.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import adfl_stats as ad
+    >>> from adfl_stats.engine.plan import Plan
+    >>> from adfl_stats.engine.problem import Problem
+    >>> from adfl_stats.engine.round import Scheme
+    >>> from adfl_stats.methods import run_scheme
+    >>> losses = ad.Losses(lambda m, theta, rng: theta - m, np.ones(4), np.zeros(1))
+    >>> problem = Problem(losses, ad.networks.complete(4))
+    >>> outcome = run_scheme(ad.DFL(), Scheme(), problem, Plan(step=0.1, rounds=200), smooth=True)
+    >>> problem.mean(outcome.theta).round(3).tolist()
+    [1.5]
+    """
     theta, start, runs = initial_estimates(method.init, problem, plan)
     steps = problem.steps(np.ones(problem.M))
     run = iterate(problem, theta, steps, plan.after(runs), scheme=scheme, label=method.name)

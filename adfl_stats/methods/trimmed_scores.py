@@ -136,7 +136,17 @@ class TrimmedScores(Method):
 
 @dataclass(frozen=True)
 class Concentrated:
-    """Estimates (R, P), the majorities that they come from (M, R), and the misfits of these (R,)."""
+    """Candidates for the estimate, one for each start.
+
+    Attributes
+    ----------
+    theta : ndarray (R, P)
+        The estimates.
+    chosen : ndarray (M, R) of bool
+        The majorities that they come from.
+    misfit : ndarray (R,)
+        How badly these fit together (`losses.point_sums.majority_misfits`); the smallest is the best.
+    """
 
     theta: Array
     chosen: Mask

@@ -51,6 +51,15 @@ class LambdaPath:
     errors : ndarray (R,)
         Standard errors of the scores, from the spread of these clients' losses; indicative, as the better half is
         chosen by its losses.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from adfl_stats.methods.tuning import LambdaPath
+    >>> scores, errors = np.array([1.2, 1.0, 1.1]), np.full(3, 0.1)
+    >>> path = LambdaPath(np.array([0.1, 1.0, 10.0]), scores, np.array([20, 18, 9]), errors)
+    >>> path.best, path.to_frame()["chosen"].tolist()
+    (1, [False, True, False])
     """
 
     lams: Array
@@ -64,7 +73,13 @@ class LambdaPath:
         return int(np.argmin(self.scores))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per lambda: score, its standard error, trusted clients, and which was chosen."""
+        """Return one row per lambda.
+
+        Returns
+        -------
+        DataFrame
+            lam, score, se, trusted, and whether it was chosen.
+        """
         columns = {"lam": self.lams, "score": self.scores, "se": self.errors, "trusted": self.trusted}
         return pd.DataFrame(columns | {"chosen": np.arange(len(self.lams)) == self.best})
 

@@ -37,6 +37,15 @@ class Dropout(NetworkSchedule):
         Of the draws, which depend on it, on the round and on the clients' labels only.
     every : int
         Rounds after which all clients are drawn anew.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> schedule = ad.networks.dropout(ad.networks.complete(10), probability=0.2, seed=1)
+    >>> schedule
+    Dropout(10 clients, each out with probability 0.2, drawn each round)
+    >>> schedule.at(0).rounds, schedule.at(0).network.n_clients
+    (1, 10)
     """
 
     network: Network

@@ -38,9 +38,16 @@ Apply = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class ExtremeEigenvalue:
-    """An extreme eigenvalue, norm or modulus, and why it could not be resolved ("" where it was).
+    """An extreme eigenvalue, norm or modulus, and why it could not be resolved.
 
-    For moduli of real eigenvalues, `right` is the largest eigenvalue itself, where that is known as well.
+    Attributes
+    ----------
+    value : float
+        The number; a lower bound where it could not be resolved.
+    trouble : str
+        Why it could not be resolved; "" where it was.
+    right : float or None
+        For moduli of real eigenvalues the largest eigenvalue itself, where that is known as well.
     """
 
     value: float

@@ -22,7 +22,17 @@ PANEL = 2**19
 
 @dataclass(frozen=True)
 class Products:
-    """``forward(v)`` is W v and ``backward(v)`` is W'v, for an n x n matrix with `nnz` entries."""
+    """Products of a matrix and of its transpose with vectors.
+
+    Attributes
+    ----------
+    forward, backward : callable
+        ``forward(v)`` is W v, and ``backward(v)`` is W'v.
+    n : int
+        Rows and columns of W.
+    nnz : int
+        Its entries.
+    """
 
     forward: Apply
     backward: Apply

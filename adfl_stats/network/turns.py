@@ -26,6 +26,13 @@ class Turns(NetworkSchedule):
         In their order, over the same clients.
     every : int
         Rounds that each holds.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> turns = ad.networks.schedule([ad.networks.complete(3), ad.networks.central_client(3)], every=2)
+    >>> len(turns.networks), [turns.at(k).network.n_edges for k in range(4)]
+    (2, [6, 6, 4, 4])
     """
 
     members: tuple[Network, ...]

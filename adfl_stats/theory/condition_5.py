@@ -28,6 +28,14 @@ class Condition5:
         The same for the norm alone.
     trouble : str
         Why the norm could not be resolved; "" where it was. `mixing` and `rho` are then lower bounds.
+
+    Examples
+    --------
+    >>> import adfl_stats as ad
+    >>> from adfl_stats.theory.condition_5 import condition_5
+    >>> found = condition_5(ad.networks.directed_circle(100, 5))
+    >>> found.status, found.rho < 1.0
+    ('holds', True)
     """
 
     mixing: float
