@@ -22,7 +22,7 @@ import adfl_stats as ad
 from adfl_stats._properties import once
 from adfl_stats.engine import numerical_error, plan, problem, rules
 from adfl_stats.engine import round as rounds
-from adfl_stats.inference import detection
+from adfl_stats.inference import communication, detection, objective_results
 from adfl_stats.losses import objective
 from adfl_stats.methods import Outcome, run_scheme, tuning
 from adfl_stats.network import dropout, turns
@@ -31,7 +31,15 @@ from adfl_stats.network import dropout, turns
 DEMANDED = {"GL08", "SS01", "SS03", "PR01", "PR02", "PR03", "PR04", "PR07", "RT01"}
 # Asked of functions and classes, and of the methods of CENTRAL, as well: an example, which --doctest-modules runs.
 EXAMPLE = "EX01"
-CENTRAL = (ad.Results, ad.DecentralizedGLM, ad.DecentralizedModel, ad.Network, ad.ClientData)
+CENTRAL = (
+    ad.Results,
+    ad.DecentralizedGLM,
+    ad.DecentralizedModel,
+    ad.Network,
+    ad.ClientData,
+    communication.Communication,
+    objective_results.ObjectiveResults,
+)
 
 # Records that a fit makes and keeps. Their fields are documented, and no example builds one: it would be a fit.
 RECORDS = {

@@ -88,6 +88,17 @@ class Communication:
         -------
         DataFrame
             As in `table`.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3))
+        >>> sent = model.fit(ad.DFL(), step=0.1, rounds=100).communication()
+        >>> table = sent.to_frame()
+        >>> table.loc[table["to"] == "each neighbour", "messages"].sum().item()
+        100
         """
         return self.table.copy()
 
@@ -98,6 +109,16 @@ class Communication:
         -------
         str
             The numbers of a client and the rounds.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3))
+        >>> sent = model.fit(ad.DFL(), step=0.1, rounds=100).communication()
+        >>> sent.in_words().split("; ")[1]
+        'one Newton step through a hub: 5 numbers'
         """
         size, hub = size_in_words(self.bytes), f"one Newton step through a hub: {self.hub} numbers"
         return f"a client sent {self.numbers:,} numbers ({size}); {hub}"

@@ -165,6 +165,16 @@ class ObjectiveResults(Estimates):
         -------
         DataFrame
             P x P; NaN where `without_errors` says why.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import adfl_stats as ad
+        >>> gradient = lambda m, theta, rng: theta - m
+        >>> losses = ad.Losses(gradient, np.ones(4), np.zeros(1), curvature=lambda m, theta: np.eye(1))
+        >>> res = ad.DecentralizedModel(losses, ad.networks.complete(4)).fit(step=0.1, rounds=150, threads=1)
+        >>> bool(np.isclose(res.cov_params().loc["p0", "p0"], np.var(range(4), ddof=1) / 4))
+        True
         """
         return pd.DataFrame(self._covariance, index=self._index, columns=self._index)
 
@@ -197,6 +207,16 @@ class ObjectiveResults(Estimates):
         -------
         DataFrame
             Lower and upper limits of every parameter.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import adfl_stats as ad
+        >>> gradient = lambda m, theta, rng: theta - m
+        >>> losses = ad.Losses(gradient, np.ones(4), np.zeros(1), curvature=lambda m, theta: np.eye(1))
+        >>> res = ad.DecentralizedModel(losses, ad.networks.complete(4)).fit(step=0.1, rounds=150, threads=1)
+        >>> res.conf_int().round(1).to_numpy().tolist()
+        [[-0.6, 3.6]]
         """
         in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True)
         reach = stats.t.isf(alpha / 2.0, max(self.df, 1.0)) * self.bse
@@ -214,6 +234,16 @@ class ObjectiveResults(Estimates):
         -------
         DataFrame
             One row for each line of the trace (run and round), one column a client.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import adfl_stats as ad
+        >>> gradient = lambda m, theta, rng: theta - m
+        >>> losses = ad.Losses(gradient, np.ones(4), np.zeros(1), loss=lambda m, theta: (theta[0] - m) ** 2 / 2)
+        >>> res = ad.DecentralizedModel(losses, ad.networks.complete(4)).fit(step=0.1, rounds=100, threads=1)
+        >>> bool(res.history("loss").iloc[-1].sum() < res.history("loss").iloc[0].sum())
+        True
         """
         one_of(name, "name", tuple(self.record.history) or ("(nothing was followed)",))
         lines = pd.MultiIndex.from_frame(self.trace[["run", "round"]])
@@ -227,6 +257,16 @@ class ObjectiveResults(Estimates):
         DataFrame
             total; gradient : its norm at `params`; flagged : whether its weight is below a tenth of the largest, a
             threshold and no test; weight; influence : M pi_m; distance : of its estimate from `params`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import adfl_stats as ad
+        >>> gradient = lambda m, theta, rng: theta - m
+        >>> losses = ad.Losses(gradient, np.ones(4), np.zeros(1), curvature=lambda m, theta: np.eye(1))
+        >>> res = ad.DecentralizedModel(losses, ad.networks.complete(4)).fit(step=0.1, rounds=150, threads=1)
+        >>> res.clients().columns.tolist()
+        ['total', 'gradient', 'flagged', 'weight', 'influence', 'distance']
         """
         fit = self.record
         columns = {
@@ -271,6 +311,16 @@ class ObjectiveResults(Estimates):
         -------
         statsmodels Summary
             Text, HTML, LaTeX and CSV.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import adfl_stats as ad
+        >>> gradient = lambda m, theta, rng: theta - m
+        >>> losses = ad.Losses(gradient, np.ones(4), np.zeros(1), curvature=lambda m, theta: np.eye(1))
+        >>> res = ad.DecentralizedModel(losses, ad.networks.complete(4)).fit(step=0.1, rounds=150, threads=1)
+        >>> "Clients" in str(res.summary())
+        True
         """
         from adfl_stats.report.objective_summary import summarize_objective
 

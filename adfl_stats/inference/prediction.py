@@ -222,6 +222,15 @@ class Prediction:
         DataFrame
             mean, mean_se, mean_ci_lower and mean_ci_upper. The Gaussian has obs_ci_lower and obs_ci_upper for a new
             observation besides. For classes the columns are pairs (class, quantity).
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> res.get_prediction([[1.0, 0.0, 0.0]]).summary_frame().columns.tolist()
+        ['mean', 'mean_se', 'mean_ci_lower', 'mean_ci_upper', 'obs_ci_lower', 'obs_ci_upper']
         """
         reach = _quantiles(in_interval(alpha, "alpha", 0.0, 1.0, open_low=True, open_high=True) / 2.0, self.df)
         if isinstance(self.predicted_mean, pd.DataFrame):
@@ -248,6 +257,15 @@ class Prediction:
         -------
         DataFrame
             Columns 0 and 1, lower and upper, as of `Results.conf_int`; for classes pairs (class, 0 or 1).
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
+        >>> res.get_prediction([[1.0, 0.0, 0.0]]).conf_int().round(1).to_numpy().tolist()
+        [[0.9, 1.1]]
         """
         frame = self.summary_frame(alpha)
         ends = {"mean_ci_lower": 0, "mean_ci_upper": 1}

@@ -190,6 +190,14 @@ class PrivateGLM:
         -------
         dict
             epsilon, delta, releases, noise and clip of rows.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=50, p=2)
+        >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+        >>> ad.losses.PrivateGLM(data, clip=3.0, noise=20.0).spent()["releases"]
+        0
         """
         epsilon = spent_epsilon(self.noise, self._releases, self.delta)
         parts = {"delta": self.delta, "releases": self._releases, "noise": self.noise, "row_clip": self.clip}

@@ -189,6 +189,13 @@ class Method(ABC):
         -------
         Method
             A copy.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import adfl_stats as ad
+        >>> ad.DFL().starting_from(np.zeros(3)).init.tolist()
+        [0.0, 0.0, 0.0]
         """
         if not (is_dataclass(self) and any(part.name == "init" for part in fields(self))):
             raise TypeError(f"method is {self!r}; a method with `init` is wanted, such as ad.ADFL()")

@@ -219,6 +219,13 @@ class Study:
         dict
             Methods, networks, ... (functions and arrays by their hash), and the version of the package. The number of
             replicates is not in it: more of them can be added to a folder.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> study = ad.Study(["DFL"], shares=[0.2], sizes={"M": 10, "n": 30, "p": 2}, replicates=1)
+        >>> study.specification()["shares"]
+        [0.2]
         """
         return {
             "version": package_version(),

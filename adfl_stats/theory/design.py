@@ -75,6 +75,12 @@ class Design:
         -------
         DataFrame
             clients, rows, total, se, step and rounds.
+
+        Examples
+        --------
+        >>> import adfl_stats as ad
+        >>> ad.design(0.05, sigma=1.0, p=3, clients=20).to_frame().columns.tolist()
+        ['clients', 'rows', 'total', 'se', 'step', 'rounds']
         """
         return self.table.copy()
 
