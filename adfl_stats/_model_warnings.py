@@ -22,14 +22,14 @@ def warn_of_network(network: Network | NetworkSchedule) -> list[str]:
     groups, unheard = len(network.closed_groups), network.unheard
     if groups > 1:
         warn(
-            f"the network falls into {groups} groups that never hear of one another; their estimates will not "
-            "agree. Add an edge between them, or fit them apart",
+            f"the network has {groups} closed groups, which receive nothing from one another; their estimates will "
+            "not agree. Add an edge between them, or fit them separately",
             NetworkWarning,
         )
     if len(unheard):
         warn(
-            f"the data of {len(unheard)} client(s) never reach the network, as nobody in its core hears them: "
-            f"{listing(unheard)}. No step changes that; let a client in the core listen to them",
+            f"{len(unheard)} client(s) have influence zero, as no client of a closed group hears them: "
+            f"{listing(unheard)}. Their data do not count at any step; let a client of such a group listen to them",
             NetworkWarning,
         )
     shares = network.n_clients * network.influence.to_numpy()

@@ -401,7 +401,7 @@ def test_one_outcome_is_not_separable_without_a_constant(case):
 
 def test_network_of_two_parts_is_warned_of(case):
     parts = np.kron(np.eye(2), np.ones((4, 4)))
-    with pytest.warns(ad.NetworkWarning, match="falls into 2 groups that never hear of one another"):
+    with pytest.warns(ad.NetworkWarning, match="has 2 closed groups, which receive nothing from one another"):
         model = build(case, network=ad.Network.from_adjacency(parts, labels=case.network.labels))
     with pytest.warns(ad.ConvergenceWarning, match="in the limit, .* no shorter step helps; look for groups"):
         assert not model.fit(ad.DFL()).converged

@@ -26,6 +26,7 @@ from adfl_stats.inference import communication, detection, objective_results
 from adfl_stats.losses import objective
 from adfl_stats.methods import Outcome, run_scheme, tuning
 from adfl_stats.network import dropout, turns
+from adfl_stats.report import start_sensitivity
 
 # Asked of all: a summary line, parameters as in the signature, returns.
 DEMANDED = {"GL08", "SS01", "SS03", "PR01", "PR02", "PR03", "PR04", "PR07", "RT01"}
@@ -242,3 +243,9 @@ def test_methods(name):
     # Constructors return what they are named for.
     demanded = DEMANDED - {"RT01"} if ".from_" in name else DEMANDED
     assert errors(name, demanded | {EXAMPLE} if name in WITH_EXAMPLES else demanded) == []
+
+
+def test_options_that_a_fit_takes():
+    """Types of options that are handed on to `fit` name all of them."""
+    options = inspect.signature(ad.DecentralizedGLM.fit).parameters
+    assert set(start_sensitivity.FitOptions.__annotations__) == set(options) - {"self", "method"}

@@ -76,11 +76,11 @@ def test_clients_whose_data_reach_nobody_are_named():
     A[0, 1] = A[1, 0] = 1
     A[2:, 0] = 1
     X, y, client = rows(M=6)
-    with pytest.warns(ad.NetworkWarning, match=r"data of 4 client\(s\) never reach the network.*: 2, 3, 4, 5"):
+    with pytest.warns(ad.NetworkWarning, match=r"4 client\(s\) have influence zero.*: 2, 3, 4, 5"):
         found = model(X, y, client, network=ad.Network.from_adjacency(A))
     res = found.fit(tolerance=0.2)
     assert_allclose(res.effective_clients, 2.0, rtol=1e-6)
-    assert "The data of 2, 3, 4, 5 reach nobody" in res.summary().as_text()
+    assert "The data of 2, 3, 4, 5 do not count" in res.summary().as_text()
 
 
 def test_clients_that_are_hardly_heard_do_not_stop_the_rest():

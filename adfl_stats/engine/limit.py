@@ -98,7 +98,7 @@ def _settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, labe
             if plan.solver == "limit":
                 warn(
                     f"no limit was found at step={step:.4g} ({points.passes} passes over the data); rounds are run "
-                    "instead. The step may be beyond the limit of stability, or the network fall into groups",
+                    "instead. The step may be beyond the limit of stability, or the network have several closed groups",
                     ConvergenceWarning,
                 )
             return iterate(problem, start, steps, replace(plan, solver="rounds"), label=label)

@@ -388,5 +388,5 @@ class Network(NetworkMeasures):
         facts = {"clients": f"{self.n_clients:,}", "edges": f"{self.n_edges:,}", "SE(W)": f"{self.se:.3g}"}
         if self.n_clients <= spectrum.DENSE_MIXING:
             facts["rho (Condition 5: below 1)"] = f"{self.rho:.3g}"
-        facts["clients whose data reach nobody"] = str(len(self.unheard))
+        facts["clients with influence zero"] = str(len(self.unheard))
         return pd.Series(facts, name="Network").to_frame().to_html()

@@ -197,7 +197,8 @@ def summary_notes(res: Results) -> list[str]:
     notes += [f"Warned of: {said}." for said in fit.details.get("warnings", ())]
     if len(res.network.unheard):
         notes.append(
-            f"The data of {listing(res.network.unheard)} reach nobody in the core of the network and do not count."
+            f"The data of {listing(res.network.unheard)} do not count: no client of a closed group hears "
+            "them (influence zero)."
         )
     if "attack" in fit.details:
         notes.append(

@@ -275,7 +275,7 @@ def _cheapest(here: Outlook, table: pd.DataFrame, tolerance: float) -> Iterator[
 
 def _no_consensus(groups: int) -> Advice:
     check = Check("closed groups", "Condition 5", float(groups), "1", FAILS, "No messages pass between them.")
-    words = f"The network falls into {groups} groups: no step makes them agree. Add an edge between them, or fit apart."
+    words = f"The network has {groups} closed groups: no step makes them agree. Add an edge between them, or fit each."
     return Advice(
         title="Advice on step and rounds",
         checks=(check,),

@@ -47,7 +47,7 @@ class Rates:
         Whether the step refers to coordinates in which the pooled bound on the curvature is the identity.
     exact : float
         Spectral radius of the linearised iteration (I - step F H)(W kron I) at the limit: by this factor
-        an error shrinks in a round, in the long run. NaN where groups of clients never hear of one another.
+        an error shrinks in a round, in the long run. NaN where the network has several closed groups.
     trouble : str
         Why `exact` is only an estimate or missing; "" where it is exact.
     fitted : float

@@ -367,7 +367,7 @@ def test_summary_says_that_the_network_changes(data):
 
 def test_groups_apart_in_every_round_are_warned_of(data):
     apart = ad.Network.from_adjacency(np.kron(np.eye(2), np.ones((M // 2, M // 2))))
-    with pytest.warns(ad.NetworkWarning, match="falls into 2 groups"):
+    with pytest.warns(ad.NetworkWarning, match="has 2 closed groups"):
         ad.DecentralizedGLM(data, ad.networks.schedule([apart, apart.lazy(0.3)]))
     across = ad.Network.from_adjacency(np.eye(M)[::-1] + np.eye(M))
     assert len(across.closed_groups) == 4

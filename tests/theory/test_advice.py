@@ -86,7 +86,7 @@ def test_advice_follows_the_method():
 
 def test_a_network_in_pieces_gets_no_step():
     half = np.full((6, 6), 1.0 / 6)
-    with pytest.warns(ad.NetworkWarning, match="falls into 2 groups"):
+    with pytest.warns(ad.NetworkWarning, match="has 2 closed groups"):
         model = model_of(simulated(), ad.Network.from_weights(linalg.block_diag(half, half)))
     rates = model.rates(model.fit(ad.DFL(), step=STEP, rounds=50))
     assert np.isnan(rates.exact)
