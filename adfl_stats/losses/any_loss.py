@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -22,6 +23,9 @@ T = TypeVar("T")
 PRECISIONS = ("float64", "float32")
 # Up to so many parameters Hessians are put together from products. Ours: two products a parameter take seconds.
 MOST_DENSE = 200
+# Seconds of the clients' work, one after the other, from which threads are started for it. Ours: starting two and
+# handing them their work takes one to two milliseconds.
+WORTH_THREADS = 0.004
 LOSS_IS_TAKEN = "metrics has the name 'loss', which is that of the clients' own losses; choose another"
 
 Gradient = Callable[[int, Array, "np.random.Generator | None"], Array]
@@ -320,7 +324,9 @@ def together(metrics: Metrics | None) -> Callable[[Any], Mapping[str, Any]]:
 
 def _by_client(one: Callable[[int], T], M: int, threads: int) -> list[T]:
     """Return what a function finds for each client, some at a time; their number never changes a result."""
-    if threads == 1:
-        return [one(m) for m in range(M)]
+    began = time.perf_counter()
+    first = one(0)
+    if threads == 1 or (M - 1) * (time.perf_counter() - began) < WORTH_THREADS:
+        return [first, *map(one, range(1, M))]
     with ThreadPoolExecutor(threads) as team:
-        return list(team.map(one, range(M)))
+        return [first, *team.map(one, range(1, M))]

@@ -1,10 +1,13 @@
 """Losses of any kind: NumPy functions, JAX and PyTorch, against the built-in families and against differences."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import adfl_stats as ad
+from adfl_stats.losses import any_loss
 
 M, n, p = 8, 30, 3
 NET = ad.networks.erdos_renyi(M, 0.7, seed=2).metropolis()
@@ -30,8 +33,8 @@ def numpy_losses(**options):
     return ad.Losses(logistic, np.full(M, n), np.zeros(p), loss=logistic_loss, **options)
 
 
-def test_minibatches_are_those_of_the_seed():
-    """Call k of a fit draws client m's rows by default_rng([seed, m, k]), in every fit anew."""
+def test_minibatches_are_those_of_the_seed(monkeypatch):
+    """Call k of a fit draws client m's rows by default_rng([seed, m, k]), in every fit anew, and in any thread."""
     model = ad.DecentralizedModel(numpy_losses(seed=5), NET)
     found = model.fit(ad.DFL(), **HOW)
     theta, W = np.zeros((M, p)), NET.W.toarray()
@@ -40,7 +43,12 @@ def test_minibatches_are_those_of_the_seed():
         drawn = [logistic(m, at[m], np.random.default_rng([5, m, k + 1])) for m in range(M)]
         theta = at - HOW["step"] * np.array(drawn)
     assert_allclose(found.client_params, theta, rtol=1e-12, atol=1e-14)
+    # Work as short as this has no threads otherwise.
+    started = []
+    monkeypatch.setattr(any_loss, "WORTH_THREADS", 0.0)
+    monkeypatch.setattr(any_loss, "ThreadPoolExecutor", lambda k: started.append(k) or ThreadPoolExecutor(k))
     assert_array_equal(model.fit(ad.DFL(), **HOW, threads=2).client_params, found.client_params)
+    assert len(started) >= HOW["rounds"]
     other = ad.DecentralizedModel(numpy_losses(seed=6), NET).fit(ad.DFL(), **HOW)
     assert np.abs(other.params - found.params).max() > 1e-4
 
