@@ -1,4 +1,7 @@
-"""The negative binomial's alpha, where it is not given: by maximum likelihood over clients that fit together."""
+"""The negative binomial's alpha, where it is not given: by maximum likelihood over clients that fit together.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
+"""
 
 from __future__ import annotations
 

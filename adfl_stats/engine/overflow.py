@@ -3,6 +3,8 @@
 A covariate in another unit overflows the exponential of a log link, a response of 1e200 its own square. Such a client
 has no finite gradient, and makes every sum over clients infinite or NaN. The same holds for finite numbers that are so
 large that the others' are lost in rounding.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The fitted model of clients, without the data: score statistics, spread, deviations, effects."""
+"""The fitted model of clients, without the data: score statistics, spread, deviations, effects.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ LEAST_CLIENTS = 20
 LEAST_GAIN = 1.92
 # Degrees of freedom, beyond 4, that are tried for the tails. Ours: a geometric grid.
 TAILS = (np.inf, 200.0, 100.0, 50.0, 25.0, 12.0, 6.0, 3.0)
-# A noisy client has at least this residual variance over the typical one (ours), and a Bonferroni test at this level.
+# A noisy client has at least this residual variance over the typical one, and a Bonferroni test at this level. Ours: in
+# large clients less is significant too and hardly matters; the level is the usual one.
 NOISY, FAMILY_LEVEL = 2.0, 0.05
 
 

@@ -3,6 +3,8 @@
 The whole model of clients looks for spreads and for minorities, which takes as long as several fits. Where none of
 three quick tests says that clients differ, the summary and the choice of the covariance go by the model in which they
 share one parameter; `clients()`, `screen` and `heterogeneity()` fit the whole model when they are called.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""aDFL: weighted DFL with weights from the clients' suspicion or from a model of clients."""
+"""aDFL: weighted DFL with weights from the clients' suspicion or from a model of clients.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,8 @@ CLOSE, CLEAR = 1.1, 3.0
 # Shares above which a warning is issued: of clients without weight (ours: within 1.2 binomial standard deviations of
 # one half at 100 clients), of rows, and of the information about a coefficient (ours: a tenth and a half).
 NEARLY_HALF, MOST_ROWS, MOST_LOST = 0.44, 0.1, 0.5
-# Less of it is worth a warning too where few rows hold it (ours): a quarter, and three times the share of the rows.
+# Less of it is worth a warning too where few rows hold it: a quarter, and three times the share of the rows. Ours:
+# these rows then say more about the coefficient than others.
 MUCH_LOST, DISPROPORTION = 0.25, 3.0
 # A difference between two models of clients, in twice the log-likelihood, that is not decisive (ours: about the 95 %
 # point of chi-square with 1 degree of freedom, 3.84); a p-value of Cochran's Q that is (ours: one false warning in

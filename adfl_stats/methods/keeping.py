@@ -1,4 +1,7 @@
-"""Clients that keep their weight: those a user protects, and those that alone identify coefficients."""
+"""Clients that keep their weight: those a user protects, and those that alone identify coefficients.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
+"""
 
 from __future__ import annotations
 

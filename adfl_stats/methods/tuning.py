@@ -4,6 +4,8 @@ The paper chooses lambda by cross-validation without saying how (its Appendix D 
 weights of every lambda on the grid are given; on each fold all of them are fitted at once to the other rows of
 every client. The mean held-out loss would be dominated by the abnormal clients: the criterion is the mean over the
 half of the clients with the smaller losses.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ minority is 3 plus the .95 quantile of chi-square with 2 P degrees of freedom: i
 that share one parameter (P from 1 to 50, M from 20 to 400), twice the gain exceeds it in less than 1 % of the data sets
 over all sizes, and in 2 % at P = 1, M = 400. A direction of spread costs less, so that of two models that fit alike the
 one without abnormal clients is chosen.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
 """
 
 from __future__ import annotations

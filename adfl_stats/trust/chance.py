@@ -2,6 +2,8 @@
 
 Prices hold for normal scores. Those of small clients are skewed where responses are rare or noise is, and a minority
 gains more; a parametric bootstrap shows how much (see `resampling`), and the price is raised to that.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
 """
 
 from __future__ import annotations
@@ -22,13 +24,17 @@ __all__ = ["Chance", "Resample"]
 
 Resample: TypeAlias = Callable[[Spread], Iterator[ClientScores]]
 
+# A corruption of known form that gains less, in twice the log-likelihood, is not checked. Ours: its price then decides
+# anyway.
+SLIGHT_GAIN = 2.0
 # A minority whose criterion leads by less than this is checked by a parametric bootstrap. Ours: saves the
 # bootstrap where the lead is large.
 CHECKED_LEAD = 40.0
 # Most bootstrap data sets, and standard deviations above their mean gain that a minority must reach. Ours: a
 # normal approximation to the .999 quantile, which by itself would take thousands of data sets.
 RESAMPLES, DEVIATIONS = 20, 3.0
-# Data sets after which the bootstrap may end early, and errors of the bound by which it must be decided. Ours.
+# Data sets after which the bootstrap may end early, and errors of the bound by which it must be decided. Ours: a mean
+# and a standard deviation of fewer are too variable, and two errors are the usual .95.
 FIRST, SURE = 8, 2.0
 # A lead so far below zero says that the minority is none, whatever its price: its share in the averaged probabilities
 # is below exp(-6).
@@ -67,8 +73,7 @@ class Chance:
         for known in (False, True):
             kind = [one for one in candidates if one.coherent and (one.runs.mechanism is not None) == known]
             lead = max((rival.criterion - one.criterion for one in kind), default=-np.inf)
-            # Far behind is a corruption of known form that gains hardly anything.
-            least = -min(behind, MECHANISM_PRICE - 2.0) if known else -behind
+            least = -min(behind, MECHANISM_PRICE - SLIGHT_GAIN) if known else -behind
             if least < lead <= CHECKED_LEAD:
                 leads[known] = lead
         if self._resample is None or not leads:

@@ -3,6 +3,8 @@
 Where clients hold few classes each, gradient norms and losses of normal clients are as large as those of clients with
 wrong labels, and no start serves all clients. Class means do not have that problem: two clients that label alike have
 the same mean for a class that both hold, whatever else they hold.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
 """
 
 from __future__ import annotations
@@ -20,16 +22,17 @@ from adfl_stats._types import Array, Ints, Mask
 
 __all__ = ["ClassAgreement", "class_agreement"]
 
-# Rows of a class that a client needs for a mean with a variance. Ours.
+# Rows of a class that a client needs for a mean with a variance. Ours: the variance of fewer is too variable.
 LEAST_ROWS = 10
-# Means of different classes with a larger p-value are those of one class under two labels. Ours.
+# Means of different classes with a larger p-value are those of one class under two labels. Ours: the usual level.
 ALIKE = 0.05
 # The roots of traces of powers, over the trace, are at least q^(-2/3) for q features. Ours: far below.
 LEAST_ROOT = 1e-12
 # What it costs to part two clients that agree, in clients. Ours: clients that agree are mostly of one kind, but a weak
 # comparison must not tie a normal client to an abnormal one.
 PARTED = 0.2
-# Of the search for the clients to keep; it ends at the first node where conflicts have a clear shape. Ours.
+# Most nodes of the search for the clients to keep. Ours: bounds the time; where conflicts have a clear shape the search
+# ends at the first.
 MOST_NODES = 10_000
 # Client, class, mean, traces of V, V^2, V^3.
 Cell = tuple[int, Any, Array, float, float, float]

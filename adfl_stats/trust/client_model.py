@@ -4,6 +4,8 @@ theta_m = theta + u_m with u_m ~ (0, T) for normal clients; a coherent minority 
 clients are far away, each in its own direction. The probability of being normal, given the scores of all, is the
 client's weight omega_m in equation (4.1). It measures fit to the majority, not whether data are corrupt. The paper's
 normal clients have T = 0; the rest is ours.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
 """
 
 from __future__ import annotations

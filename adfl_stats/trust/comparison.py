@@ -2,6 +2,8 @@
 
 The mixture of `mixture` proposes minorities from scores, which are linear in the clients' effects to first order. Here
 each proposal is fitted with the rows' own likelihood (see `readings`), beside the reading that clients only differ.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
 """
 
 from __future__ import annotations

@@ -18,9 +18,11 @@ from adfl_stats.trust.candidates import FEW, UNCERTAIN, minority_price, variance
 
 __all__ = ["detectable_shift"]
 
-# Range of the integration beyond the two centres, in standard deviations, and its points. Ours.
+# Range of the integration beyond the two centres, in standard deviations, and its points. Ours:
+# normal tails beyond are below 1e-15, and the points are at most .02 standard deviations apart.
 REACH, POINTS = 8.0, 4001
-# Shifts are searched up to this many standard deviations; beyond, the share is never found. Ours.
+# Shifts are searched up to this many standard deviations; beyond, the share is never found. Ours:
+# clients that far off are found by themselves, as gross ones.
 LARGEST = 50.0
 
 

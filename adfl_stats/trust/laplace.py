@@ -8,6 +8,8 @@ client's log-likelihood l_m is expanded to second order about the mode of its ow
 
 which integrates to h_m + b_m'F_m (I + F_m'J_m F_m)^-1 F_m'b_m / 2 - log det(I + F_m'J_m F_m) / 2 (Breslow and Clayton,
 1993, Journal of the American Statistical Association 88, 9-25; J_m is the expected information).
+
+Constants marked ours are judged by `benchmarks/constants.py`.
 """
 
 from __future__ import annotations
@@ -119,7 +121,7 @@ def _precisions(factors: Array, information: Array) -> Array:
 
 
 def expanded(
-    likelihoods: ClientLikelihoods, centres: Array, factors: Array, effects: Array, small: float = SMALL_STEP
+    likelihoods: ClientLikelihoods, centres: Array, factors: Array, effects: Array, small: float | None = None
 ) -> Expansion:
     """Expand about the modes of l_m(c_m + F_m f) - f'f / 2, by Newton steps that never lower it.
 
@@ -129,9 +131,10 @@ def expanded(
         Of the clients.
     centres, factors, effects : ndarray (M, P), (M, P, K), (M, K)
         c_m, F_m, and f to begin with.
-    small : float
-        The step of f at which they end.
+    small : float, optional
+        The step of f at which they end; by default `SMALL_STEP`.
     """
+    small = SMALL_STEP if small is None else small
 
     def seen(some: Array) -> tuple[Array, Array, Array, Array]:
         value, score, information = likelihoods.at(centres + np.einsum("mpk,mk->mp", factors, some))

@@ -13,6 +13,8 @@ The score statistic Q_m of a client has, in general, the variance
 with r_m its degrees of freedom, kappa the excess kurtosis of the rows' scores, L_m a sum of squared leverages and d_m
 the degrees of freedom of the noise level. Its null distribution is the F distribution (r_m and nu_m degrees of freedom)
 of that variance: the score is taken as multivariate t.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
 """
 
 from __future__ import annotations
@@ -31,10 +33,14 @@ __all__ = ["Null", "calibrate"]
 
 # Fewer clients share one noise level. Ours: quartiles of fewer values do not estimate a variance.
 LEAST_CLIENTS = 8
+# One noise level for all is pooled over clients whose logarithms are this many interquartile ranges or less from the
+# median. Ours: of normal values one in 20,000 is beyond (Tukey, 1977, has 1.5 from the quartiles for one in 150).
+USUAL_RANGES = 3.0
 # Factor of the sampling variance in the shrinkage of the shape (Ledoit and Wolf, 2004, have 1). Ours: the formula for
 # that variance takes covariates as normal.
 MARGIN = 1.5
-# Degrees of freedom from which t is computed as normal. Ours.
+# Degrees of freedom from which t is computed as normal. Ours: beyond, t differs from it by
+# hardly more than the rounding of log gamma functions.
 NORMAL = 1e7
 # A client's fourth moment is winsorised at this multiple of the median client's. Ours: bounds the influence of few.
 MOST_RATIO = 10.0
@@ -166,7 +172,7 @@ def _prior(levels: Array, df: Array) -> tuple[float, float]:
     chance = max(2.3 / np.sqrt(len(levels)) * spread, float(special.polygamma(1, NORMAL)))
     if len(levels) < LEAST_CLIENTS or beyond <= chance:
         # One level for all: pooled over the clients in the middle, which abnormal ones do not reach.
-        usual = np.abs(logs - middle) <= 3.0 * max(high - low, 1e-8)
+        usual = np.abs(logs - middle) <= USUAL_RANGES * max(high - low, 1e-8)
         return float(df[usual] @ levels[usual] / df[usual].sum()) if usual.any() else pooled, np.inf
     half = optimize.brentq(lambda x: float(special.polygamma(1, np.exp(x))) - beyond, -10.0, np.log(NORMAL))
     prior = 2.0 * float(np.exp(half))

@@ -1,4 +1,7 @@
-"""Fits of readings by EM: probabilities of the components, then parameters that these give; see `readings`."""
+"""Fits of readings by EM: probabilities of the components, then parameters that these give; see `readings`.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ MINORITY_SHARE, GROSS_SHARE = 0.2, 0.05
 LOWEST = -1e9
 # The scale about whose modes likelihoods of gross clients are expanded. Ours: the middle of the lower half of `SCALES`.
 GROSS_SCALE = 8.0
-# Prior standard deviation of the parameter of altered responses, in the client's own standard errors: hardly any. Ours.
+# Prior standard deviation of the parameter of altered responses, in the client's own standard errors. Ours:
+# hardly any prior, and the information stays positive.
 WEAK = 100.0
 
 
@@ -132,7 +136,7 @@ class _Steps:
         self._effects: dict[str, Array] = {}
 
     def _expanded(
-        self, name: str, likelihoods: ClientLikelihoods, centres: Array, factors: Array, small: float = SMALL_STEP
+        self, name: str, likelihoods: ClientLikelihoods, centres: Array, factors: Array, small: float | None = None
     ) -> Expansion:
         M, P, K = factors.shape
         begin = self._effects.get(name, np.zeros((M, K)))

@@ -7,6 +7,8 @@ from the model, other responses get residuals drawn from those of the normal cli
 
 Clients are drawn batch by batch, each batch from its own residuals: rows do not leave their place, and the draws do not
 depend on where a batch is. All places see the same gain in likelihood, which is a sum over clients.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The search begins with all combinations of components without a spread. A spread is added to the best of them where its
 score test at zero says that it may lower the criterion, and then components and directions to the best of these. With
 many coefficients no spread is tried unless it is asked for, and scores may only vary more than rows say.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ LEAST_FOR_MINORITY, LEAST_FOR_SPREAD, LEAST_FOR_GROSS = 8, 4, 3
 # Clients of full rank, or as much in others, from which corruptions of known form are tried. Ours: with fewer the
 # clients' own noise makes the estimate that the expected scores come from.
 LEAST_FOR_MECHANISM = 10
-# A spread is tried where the mean over clients of min(p, 1 - p), p the probability of normal, exceeds this. Ours.
+# A spread is tried where the mean over clients of min(p, 1 - p), p the probability of normal, exceeds this. Ours:
+# trying a spread costs time only.
 DOUBT = 0.01
 # A spread is tried where the sum of its squared score tests is this many standard deviations above its mean. Ours:
 # about the one-sided .99 point, as trying a spread costs time only and its price is paid afterwards.
@@ -54,6 +57,9 @@ ACTIVE = 0.5
 # What is added to a score test of a spread, in standard deviations, before its square is taken as what the spread may
 # gain at most. Ours: without a spread the test exceeds it in 2 % of the data sets.
 TEST_MARGIN = 2.0
+# A spread is tried where the largest excess variance is this many times what chance brings in the limit of many
+# clients. Ours: room for the error of that limit.
+EDGE_MARGIN = 1.1
 # Most directions of spread. Ours: bounds the search.
 MOST_DIRECTIONS = 3
 # A model needs at least this share of normal clients. Section 3.1 of the paper has more than one half; ours: slightly
@@ -320,6 +326,6 @@ def _shows_spread(scores: ClientScores, runs: MixtureRuns, basis: Array | None, 
     beyond = np.square(np.maximum(excess(scores, runs, basis)[0], 0.0)).sum()
     if beyond > 0.5 * scores.P + CHANCE * np.sqrt(1.25 * scores.P):
         return True
-    # Beyond the largest eigenvalue that chance brings (Marchenko and Pastur), with room for its own error.
+    # Beyond the largest eigenvalue that chance brings (Marchenko and Pastur).
     edge = (1.0 + np.sqrt(scores.P / scores.members.sum(normal))) ** 2 - 1.0
-    return bool(next_direction(scores, runs)[1] > 1.1 * edge)
+    return bool(next_direction(scores, runs)[1] > EDGE_MARGIN * edge)

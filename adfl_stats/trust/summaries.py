@@ -3,6 +3,8 @@
 With s_m the score of client m at theta (minus the sum over its rows of the loss's gradient) and J_m its information,
 the client's own estimate is one scoring step away, theta + J_m^+ s_m: exactly in the Gaussian model, to first order
 in the others.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ MORE_STEPS = 3
 LONGEST_STEP = 0.5
 # Largest leverage in the correction 1 - h of HC2 (MacKinnon and White, 1985). Ours: a row with h = 1 has no residual.
 MOST_LEVERAGE = 0.9
-# A client counts in the shape if the trace of its variance is within this factor of its expectation. Ours.
+# A client counts in the shape if the trace of its variance is within this factor of its expectation. Ours: the
+# rows of others do not follow the model, and it bounds their influence.
 USUAL_TRACE = 4.0
 
 

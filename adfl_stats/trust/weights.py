@@ -1,4 +1,7 @@
-"""Suspicion of a client, equation (4.4), and the weight exp(-lambda s) that it gives."""
+"""Suspicion of a client, equation (4.4), and the weight exp(-lambda s) that it gives.
+
+Constants marked ours are judged by `benchmarks/constants.py`.
+"""
 
 from __future__ import annotations
 
