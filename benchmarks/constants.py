@@ -519,7 +519,7 @@ def _words(one: Judged) -> str:
 
 
 def table(judged: list[tuple[Constant, Judged, Judged]]) -> pd.DataFrame:
-    """Return one row per constant."""
+    """Return one row per constant that changes anything."""
     return pd.DataFrame(
         {
             "constant": constant.words,
@@ -527,9 +527,10 @@ def table(judged: list[tuple[Constant, Judged, Judged]]) -> pd.DataFrame:
             "data": low.data,
             "lower": _words(low),
             "higher": _words(high),
-            "lower, higher": "-" if not low.data else f"{low.verdict}, {high.verdict}",
+            "lower, higher": f"{low.verdict}, {high.verdict}",
         }
         for constant, low, high in judged
+        if kind_of(low, high) not in ("read by no fit", "do not matter")
     )
 
 
@@ -549,7 +550,7 @@ def chosen(patterns: list[str] | None) -> list[Constant]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table and, behind it, which constants matter."""
+    """Print the table of constants that change anything, and behind it which do not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="MODULE.NAME", help="some, or patterns such as 'trust.null.*'")
     parser.add_argument("--seed", type=int, default=1, help="of the data sets (default 1)")
@@ -587,21 +588,24 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def kind_of(low: Judged, high: Judged) -> str:
+    """Return whether a constant matters, from what its other values do."""
+    verdicts = {low.verdict, high.verdict}
+    if not low.data:
+        return "read by no fit"
+    if verdicts == {"same"}:
+        return "change only what is said" if low.said or high.said else "do not matter"
+    if "better" in verdicts:
+        return "matter, and another value is better"
+    return "matter, and another value is worse" if verdicts & {"worse", "fails"} else "matter, and others are as good"
+
+
 def summary(judged: list[tuple[Constant, Judged, Judged]]) -> str:
     """Return which constants matter, which do not, and for which another value is better."""
     groups: dict[str, list[str]] = {}
     for constant, low, high in judged:
-        verdicts = {low.verdict, high.verdict}
-        if not low.data:
-            kind = "read by no fit"
-        elif verdicts == {"same"}:
-            kind = "change only what is said" if low.said or high.said else "do not matter"
-        elif "better" in verdicts:
-            kind = "another value is better" if "worse" not in verdicts else "one is better and one worse"
-        else:
-            kind = "matter: another value is worse" if verdicts & {"worse", "fails"} else "matter: others are as good"
-        groups.setdefault(kind, []).append(constant.words)
-    return "\n".join(f"{kind} ({len(names)}): {', '.join(names)}" for kind, names in groups.items())
+        groups.setdefault(kind_of(low, high), []).append(constant.words)
+    return "\n\n".join(f"{kind} ({len(names)}): {', '.join(names)}" for kind, names in groups.items())
 
 
 if __name__ == "__main__":
