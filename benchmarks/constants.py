@@ -609,4 +609,7 @@ def summary(judged: list[tuple[Constant, Judged, Judged]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # By the module's own name, as other processes cannot have what `__main__` keeps.
+    import constants
+
+    sys.exit(constants.main())
