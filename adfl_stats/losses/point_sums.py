@@ -271,7 +271,7 @@ def plain_scores(data: ClientData, family: Family, thetas: Array, gather: Gather
     """Return Rao's statistic of each client at its own row of `thetas` (M, P), or the only one, and its rank.
 
     One dispersion serves all clients, and the point is given: it orders clients where a start is chosen, and is the
-    suspicion "score" of `ADFL`. Tests, flags and tables use the statistic of the model of clients, which has a null.
+    discrepancy "score" of `ADFL`. Tests, flags and tables use the statistic of the model of clients, which has a null.
     `gather` adds the rows of clients elsewhere.
     """
     raw, ranks, dispersions = (

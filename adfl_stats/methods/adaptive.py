@@ -1,4 +1,4 @@
-"""aDFL: weighted DFL with weights from the clients' suspicion or from a model of clients.
+"""aDFL: weighted DFL with weights from the clients' discrepancies or from a model of clients.
 
 Constants marked ours are judged by `benchmarks/constants.py`.
 """
@@ -33,17 +33,17 @@ from adfl_stats.trust import ClientModel, fit_client_model
 from adfl_stats.trust.weights import (
     MEASURES,
     adaptive_weights,
+    discrepancies,
+    discrepancy_unit,
     disputed,
     smallest_majority,
-    suspicion_unit,
-    suspicions,
 )
 
 __all__ = ["ADFL"]
 
 
-# lambda in units of one over the median suspicion where the clients have too few rows for cross-validation. Ours: a
-# value of `tuning.GRID`; a client with three times the median suspicion then has exp(-8) of the median one's weight.
+# lambda in units of one over the median discrepancy where the clients have too few rows for cross-validation. Ours: a
+# value of `tuning.GRID`; a client with three times the median discrepancy then has exp(-8) of the median one's weight.
 UNTUNED = 4.0
 # Two estimates of the normal clients' parameter are the same if they differ by less than so many standard errors. Ours:
 # a score statistic at the one is then within sampling error of that at the other.
@@ -72,7 +72,7 @@ class ADFL(Method):
     By default omega_m is the probability that client m follows the majority, under a model of clients that may differ
     from one another (see `adfl_stats.trust`); the paper leaves the choice of lambda and of the start to its
     Appendix D, which is not public, and this is ours. With a number for `lam` it is the paper's method, Algorithm 1
-    (one stage) or 2 (several): each stage measures every client's suspicion s_m at its current estimate, gives it
+    (one stage) or 2 (several): each stage measures every client's discrepancy s_m at its current estimate, gives it
     the weight omega_m = exp(-lam s_m), equation (4.4) with pi(x) = exp(-x), divides the weights by the largest (end
     of section 4.2; done in logs, so that a large lam cannot underflow) and runs weighted DFL. The next stage starts
     from the estimates of the last, as the text of section 4.2 says; Algorithm 2 as printed leaves that assignment out.
@@ -81,7 +81,7 @@ class ADFL(Method):
     ----------
     lam : float, sequence of float, "cv" or None
         lambda_n; several are compared by cross-validation inside the clients (see `tuning`), and "cv" compares
-        a grid of multiples of one over the median suspicion. None has no stages: the weights come from the model of
+        a grid of multiples of one over the median discrepancy. None has no stages: the weights come from the model of
         clients.
     stages : int
         Number of stages S.
@@ -260,20 +260,20 @@ class ADFL(Method):
         measure = self._measure
         # A score statistic has its null at the estimate without a penalty; the norm is that of the client's whole loss.
         judged = problem.unpenalised if measure == "score" else problem
-        suspicion = suspicions(judged, theta, measure)
+        discrepancy = discrepancies(judged, theta, measure)
         with phase(problem.transport, "tuning"):
-            choice, path = self._choose(judged, problem.mean(theta), suspicion, measure)
+            choice, path = self._choose(judged, problem.mean(theta), discrepancy, measure)
         plans, first = self._plans(plan), len(runs)
         keep = protected(self.protect, problem)
         for k, stage in enumerate(plans):
             if k > 0:
-                suspicion = suspicions(judged, theta, measure)
+                discrepancy = discrepancies(judged, theta, measure)
             lam = (
-                choice / suspicion_unit(problem.transport.gather(suspicion), measure)
+                choice / discrepancy_unit(problem.transport.gather(discrepancy), measure)
                 if isinstance(self.lam, str)
                 else choice
             )
-            weights = np.where(keep, 1.0, adaptive_weights(suspicion, lam, problem.members))
+            weights = np.where(keep, 1.0, adaptive_weights(discrepancy, lam, problem.members))
             steps = problem.steps(weights, balance=self.balance)
             final = k + 1 == len(plans) and not self.models_clients
             stage = (stage if final else stage.loosened()).after(runs)
@@ -288,17 +288,17 @@ class ADFL(Method):
         return theta, initial, steps, runs, details
 
     def _choose(
-        self, problem: Problem, start: Array, suspicion: Array, measure: str
+        self, problem: Problem, start: Array, discrepancy: Array, measure: str
     ) -> tuple[float, LambdaPath | None]:
-        """Return lambda, or for "cv" its multiple of one over the median suspicion, and how it was chosen."""
+        """Return lambda, or for "cv" its multiple of one over the median discrepancy, and how it was chosen."""
         if self._fixed:
             return float(self.lam), None  # type: ignore[arg-type]
-        unit = suspicion_unit(problem.transport.gather(suspicion), measure)
+        unit = discrepancy_unit(problem.transport.gather(discrepancy), measure)
         multiples = np.array(GRID) if isinstance(self.lam, str) else unit * np.sort(np.asarray(self.lam, float))
         if not can_tune(problem):
             return (UNTUNED if isinstance(self.lam, str) else float(np.median(multiples)) / unit), None
         lams = multiples / unit
-        weights = np.stack([adaptive_weights(suspicion, lam, problem.members) for lam in lams], axis=1)
+        weights = np.stack([adaptive_weights(discrepancy, lam, problem.members) for lam in lams], axis=1)
         path = lambda_path(problem, weights, lams, start, balance=self.balance)
         return float((multiples if isinstance(self.lam, str) else lams)[path.best]), path
 

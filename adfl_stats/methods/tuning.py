@@ -27,8 +27,8 @@ from adfl_stats.trust.weights import majority, trusted_by
 __all__ = ["GRID", "LambdaPath", "can_tune", "lambda_path"]
 
 
-# lambda in units of one over the median suspicion. Ours: from equal weights to where the median client's weight is
-# exp(-16) of that of a client without suspicion, in factors of two.
+# lambda in units of one over the median discrepancy. Ours: from equal weights to where the median client's weight is
+# exp(-16) of that of a client without discrepancy, in factors of two.
 GRID = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 # Usual values of K-fold cross-validation are 5 and 10 (Hastie, Tibshirani & Friedman 2009, section 7.10).
 FOLDS = 5

@@ -250,14 +250,14 @@ def _weight_notes(fit: FitRecord) -> list[str]:
     """Return what the clients' weights are."""
     notes = []
     if "lam" in fit.details:
-        suspicion = {
+        discrepancy = {
             "norm": "gradient norm",
             "loss": "mean loss",
             "score": "excess of the root score statistic (one dispersion) over that of its chi-square .95 quantile",
         }[fit.details["measure"]]
         chosen = " (by cross-validation)" if "lambda_path" in fit.details else ""
         notes.append(
-            f"Weights exp(-lambda s) over their largest, lambda = {fit.details['lam']:.3g}{chosen}, s = {suspicion}, "
+            f"Weights exp(-lambda s) over their largest, lambda = {fit.details['lam']:.3g}{chosen}, s = {discrepancy}, "
             f"{fit.details['stages']} stage(s). P-values and flags are those of the score test of the model of "
             "clients, with its own null distribution; they may disagree with these weights."
         )

@@ -17,27 +17,27 @@ from adfl_stats.trust.minibatch_scores import minibatch_excess
 __all__ = [
     "MEASURES",
     "adaptive_weights",
+    "discrepancies",
+    "discrepancy_unit",
     "disputed",
     "majority",
     "smallest_majority",
-    "suspicion_unit",
-    "suspicions",
 ]
 
 
 MEASURES = ("norm", "score", "loss")
 # A client with less than this share of the largest weight is down-weighted. Ours: a tenth of a full weight.
 TRUST = 0.1
-# Quantile of chi-square below which ``measure="score"`` gives no suspicion. Ours: the usual level of a test.
+# Quantile of chi-square below which ``measure="score"`` gives no discrepancy. Ours: the usual level of a test.
 QUANTILE = 0.95
 # Two sets of flags disagree where they differ about more than this share of the clients. Ours: for a note only.
 DISAGREEMENT = 0.05
-# Suspicion and score of a client whose numbers overflow: finite, so that zero times it is zero.
+# Discrepancy and score of a client whose numbers overflow: finite, so that zero times it is zero.
 LARGEST = 1e150
 
 
-def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
-    """Return every client's suspicion at its own estimate, a row of theta (M, P).
+def discrepancies(problem: Problem, theta: Array, measure: str) -> Array:
+    """Return every client's discrepancy s_m at its own estimate, a row of theta (M, P).
 
     "norm" is the norm of its gradient, as in equation (4.4); "score" by how much the square root of Rao's
     score statistic exceeds that of its chi-square 95 % point, and zero below. The statistic is `plain_scores`, with
@@ -59,15 +59,15 @@ def suspicions(problem: Problem, theta: Array, measure: str) -> Array:
     return np.clip(np.sqrt(scores) - usual, 0.0, LARGEST)
 
 
-def suspicion_unit(suspicion: Array, measure: str) -> float:
-    """Return what lambda is counted in one over: the median suspicion.
+def discrepancy_unit(discrepancy: Array, measure: str) -> float:
+    """Return what lambda is counted in one over: the median discrepancy.
 
     The excess score has a scale of its own, below which its median does not count.
     """
-    return max(float(np.median(suspicion)), 1.0 if measure == "score" else np.finfo(float).tiny)
+    return max(float(np.median(discrepancy)), 1.0 if measure == "score" else np.finfo(float).tiny)
 
 
-def adaptive_weights(suspicion: Array, lam: float, members: Members = EVERYBODY) -> Array:
+def adaptive_weights(discrepancy: Array, lam: float, members: Members = EVERYBODY) -> Array:
     """Return exp(-lam s_m) over its largest value among all clients.
 
     Examples
@@ -75,7 +75,7 @@ def adaptive_weights(suspicion: Array, lam: float, members: Members = EVERYBODY)
     >>> adaptive_weights(np.array([1.0, 2.0]), 1e4).tolist()
     [1.0, 0.0]
     """
-    return np.exp(-lam * (suspicion + members.transport.largest(-suspicion)))
+    return np.exp(-lam * (discrepancy + members.transport.largest(-discrepancy)))
 
 
 def trusted_by(weights: Array, members: Members = EVERYBODY) -> Mask:

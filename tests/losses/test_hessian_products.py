@@ -146,7 +146,7 @@ def test_contrasts_that_take_too_many_products(monkeypatch):
 
 
 def test_all_clients_at_once_are_one_by_one():
-    """The batched form draws the same minibatches, for rounds, suspicion and scores."""
+    """The batched form draws the same minibatches, for rounds, discrepancy and scores."""
 
     def together(theta, rngs):
         return np.stack([gradient(m, theta[m], None if rngs is None else rngs[m]) for m in range(M)])

@@ -15,7 +15,7 @@ from adfl_stats.losses.glm import GLM
 from adfl_stats.methods.adaptive import _client_model, _warn_of_selection
 from adfl_stats.methods.trimmed_scores import TrimmedScores
 from adfl_stats.methods.tuning import can_tune, lambda_path
-from adfl_stats.trust.weights import adaptive_weights, suspicion_unit, suspicions, trusted_by
+from adfl_stats.trust.weights import adaptive_weights, discrepancies, discrepancy_unit, trusted_by
 
 M, P = 20, 3
 BOUNDS = (0, 6, 13, M)
@@ -44,8 +44,8 @@ def tuned(problem):
     theta = np.tile(np.zeros(P), (problem.M, 1))
     common, rows = [], []
     for measure in ("norm", "score"):
-        found = suspicions(problem, theta, measure)
-        unit = suspicion_unit(problem.transport.gather(found), measure)
+        found = discrepancies(problem, theta, measure)
+        unit = discrepancy_unit(problem.transport.gather(found), measure)
         lams = np.array([0.0, 1.0, 4.0]) / unit
         weights = np.stack([adaptive_weights(found, lam, problem.members) for lam in lams], axis=1)
         path = lambda_path(problem, weights, lams, np.zeros(P), balance=False)

@@ -184,7 +184,7 @@ def test_fit_command_refuses_bad_input_with_one_line(tmp_path, capsys):
     ("norm", "s = gradient norm,"),
     ("score", "s = excess of the root score statistic (one dispersion) over that of its chi-square .95 quantile,"),
 ])  # fmt: skip
-def test_summary_tells_suspicion_from_the_score_test(paper_like, measure, words):
+def test_summary_tells_discrepancy_from_the_score_test(paper_like, measure, words):
     model, _ = paper_like
     res = model.fit(ad.ADFL(lam=2.0, measure=measure), step=0.1, rounds=20)
     text = " ".join(res.summary().as_text().split())
