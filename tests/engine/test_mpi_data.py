@@ -3,58 +3,45 @@
 from pathlib import Path
 
 import on_ranks_data as program
-import pytest
 from test_mpi import batches_of_ten, on_ranks, same_bits
 
 __all__ = ["batches_of_ten"]
 PROGRAM = Path(program.__file__)
 
 
-@pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory):
-    """Fits and refusals in one start of two ranks, and their folder."""
-    folder = tmp_path_factory.mktemp("data")
-    program.written(folder)
-    cases = ("one", "folder", "ordered", "pattern", "families", "arrays", "refused")
-    return on_ranks(2, folder, *cases, program=PROGRAM), folder
+CASES = ("one", "folder", "ordered", "pattern", "families", "arrays")
+REFUSALS = [
+    "res.bootstrap() fits the model again, and these results do not hold it any more",
+    "res.sensitivity() fits the model again",
+    "res.majority() fits the model again",
+    "With data by rank (RankData) fit ad.Oracle([...])",
+    "data are not those of the fit",
+    "whether the models are nested is checked on the rows, and restricted no longer holds them",
+    "whether the models are nested is checked on the rows, and this fit no longer holds them",
+    "keep_data=True keeps the rows of all clients",
+    "transport is a Gossip, and the model's data are by rank",
+    "this needs the rows of all clients in one place",
+    "40 client(s) have rows on two ranks: 'c00'",
+    "the ranks disagree about columns: ['x0'] and, on rank 1, ['x1']",
+    "data is None on every rank",
+    "data is a DataFrame; pass the ClientData of this rank's clients",
+    "no rank finds a Parquet file there",
+    "order must be the 40 clients of the file 'one.parquet', each once; found are 1",
+    "order was given, and the ranks see different files",
+    "the file 'one.parquet' has no column 'x9'",
+    "the ranks disagree about formula: rank 0 has y ~ x1, rank 1 has y ~ 1",
+    "the ranks disagree about client: rank 0 has client, rank 1 has None",
+    "the ranks disagree about missing: rank 0 has raise, rank 1 has drop",
+    "the terms 'center(x1)' of the formula have values that depend on other rows",
+]
 
 
-@pytest.mark.parametrize("case", ["one", "folder", "ordered", "pattern", "families", "arrays"])
-def test_two_ranks_with_rows_of_their_own_give_the_bits_of_all_rows(two_ranks, batches_of_ten, case):
-    done, folder = two_ranks
-    same_bits(done, folder, 2, case, made=program)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "res.bootstrap() fits the model again, and these results do not hold it any more",
-        "res.sensitivity() fits the model again",
-        "res.majority() fits the model again",
-        "With data by rank (RankData) fit ad.Oracle([...])",
-        "data are not those of the fit",
-        "whether the models are nested is checked on the rows, and restricted no longer holds them",
-        "whether the models are nested is checked on the rows, and this fit no longer holds them",
-        "keep_data=True keeps the rows of all clients",
-        "transport is a Gossip, and the model's data are by rank",
-        "this needs the rows of all clients in one place",
-        "40 client(s) have rows on two ranks: 'c00'",
-        "the ranks disagree about columns: ['x0'] and, on rank 1, ['x1']",
-        "data is None on every rank",
-        "data is a DataFrame; pass the ClientData of this rank's clients",
-        "no rank finds a Parquet file there",
-        "order must be the 40 clients of the file 'one.parquet', each once; found are 1",
-        "order was given, and the ranks see different files",
-        "the file 'one.parquet' has no column 'x9'",
-        "the ranks disagree about formula: rank 0 has y ~ x1, rank 1 has y ~ 1",
-        "the ranks disagree about client: rank 0 has client, rank 1 has None",
-        "the ranks disagree about missing: rank 0 has raise, rank 1 has drop",
-        "the terms 'center(x1)' of the formula have values that depend on other rows",
-    ],
-)
-def test_what_ranks_cannot_do_is_refused_on_all(two_ranks, words):
-    done, _ = two_ranks
-    assert done.stdout.count(words) == 2, done.stdout + done.stderr
+def test_two_ranks_with_rows_of_their_own_give_the_bits_of_all_rows_and_refuse_the_same(batches_of_ten, tmp_path):
+    program.written(tmp_path)
+    done = on_ranks(2, tmp_path, *CASES, "refused", program=PROGRAM)
+    same_bits(done, tmp_path, 2, *CASES, made=program)
+    said = {words: done.stdout.count(words) for words in REFUSALS}
+    assert said == dict.fromkeys(REFUSALS, 2), done.stdout
 
 
 def test_ranks_that_see_different_files_or_none_agree_on_levels(batches_of_ten, tmp_path):
