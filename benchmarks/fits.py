@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -136,8 +137,16 @@ def rounds(repeats: int) -> list[Row]:
 
 
 def imports(repeats: int) -> list[Row]:
-    runs = [subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, check=True) for _ in range(repeats)]
-    return [row("import beyond dependencies, CPU seconds", min(float(run.stdout) for run in runs), "<= 0.3")]
+    """The package beyond its dependencies, compiled to bytecode before, as it is where it was installed."""
+    with TemporaryDirectory() as cache:
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment["PYTHONPYCACHEPREFIX"] = cache
+        command = [sys.executable, "-c", IMPORTS]
+        taken = [
+            float(subprocess.run(command, capture_output=True, check=True, env=environment).stdout)
+            for _ in range(repeats + 1)
+        ]
+    return [row("import beyond dependencies, CPU seconds", min(taken[1:]), "<= 0.3")]
 
 
 def main() -> None:
