@@ -115,10 +115,14 @@ class _Source:
 
     @once
     def judged(self) -> tuple[Array, PointSums, Summaries | None]:
-        """Where the clients are judged, and the sums over their rows there; with a penalty it takes another pass."""
+        """The point at which the clients are tested, and the sums over their rows there.
+
+        With a penalty it takes another pass, and where the loss is not quadratic some for slopes before it.
+        """
         if self.problem.glm.penalty is None:
             return self.params, *self.seen
-        where = judging_point(self.problem, self.params, self.outcome.steps.total_weights, smooth=self.outcome.smooth)
+        weights, sums, smooth = self.outcome.steps.total_weights, self.seen[0].weighted_sums, self.outcome.smooth
+        where = judging_point(self.problem, self.params, weights, sums, smooth=smooth)
         return where, *self._pass(where)
 
     @once
@@ -231,7 +235,11 @@ class AtEstimate:
         return None if self._source is None else self._source.model
 
     def parts(self) -> dict[str, Any]:
-        """Return all parts, computed where need be: in two passes over the data, or three with a penalty."""
+        """Return all parts, computed where need be: in two passes over the data.
+
+        With a penalty clients are tested elsewhere (`judging_point`), which takes a third pass, and where the loss is
+        not quadratic some for slopes.
+        """
         return {name: getattr(self, name) for name in PARTS}
 
     def __getstate__(self) -> dict[str, Any]:

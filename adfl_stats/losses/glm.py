@@ -74,14 +74,17 @@ class GLM:
         self._total, self._gather = total, gather
         self.M, self.p = data.n_clients, data.X.shape[1]
         self.P = self.p * family.outputs
-        self._kept: dict[Hashable, Any] = {}
+        # Values of our rows, whatever the penalty, and those that it is part of.
+        self._of_rows: dict[Hashable, Any] = {}
+        self._of_losses: dict[Hashable, Any] = {}
+
+    def _keep_of_rows(self, name: Hashable, compute: Callable[[], T]) -> T:
+        """Return a value of our rows, computed once for these losses, with or without their penalty."""
+        return _kept(self._of_rows, name, compute)
 
     def _keep(self, name: Hashable, compute: Callable[[], T]) -> T:
         """Return a value of our rows, computed once for these losses and for the same ones with another transport."""
-        if name not in self._kept:
-            self._kept[name] = compute()
-        value: T = self._kept[name]
-        return value
+        return _kept(self._of_losses, name, compute)
 
     def placed(self, total: Total, gather: Gather, parts: Sequence[slice]) -> GLM:
         """Return these losses with sums over all clients by a transport, whose batches of ours are `parts`.
@@ -95,7 +98,7 @@ class GLM:
         data = self.data if same else assembled(self.data, cuts=starts)
         placed = GLM(data, self.family, self.penalty, total=total, gather=gather)
         if same:
-            placed._kept = self._kept
+            placed._of_rows, placed._of_losses = self._of_rows, self._of_losses
         return placed
 
     def of(self, clients: slice) -> GLM:
@@ -116,13 +119,13 @@ class GLM:
 
     def beginning_at(self, robust_estimate: Array) -> GLM:
         """Return these losses with a start of Huber's loss that was found from the rows of all places."""
-        self._kept["robust estimate"] = np.nan_to_num(robust_estimate)
+        self._of_rows["robust estimate"] = np.nan_to_num(robust_estimate)
         return self
 
     def _knowing(self, other: GLM) -> GLM:
         """Return other losses of the same family, with what is known here of the rows of all clients."""
         if self.family.robust:
-            other._kept["robust estimate"] = self._robust_estimate
+            other._of_rows["robust estimate"] = self._robust_estimate
         return other
 
     @property
@@ -150,7 +153,9 @@ class GLM:
         """The same losses without the penalty."""
         if self.penalty is None:
             return self
-        return self._knowing(GLM(self.data, self.family, total=self._total, gather=self._gather))
+        free = GLM(self.data, self.family, total=self._total, gather=self._gather)
+        free._of_rows = self._of_rows
+        return free
 
     @property
     def quadratic(self) -> bool:
@@ -325,7 +330,7 @@ class GLM:
         """Root mean square of the column behind each coefficient (P,), its natural unit."""
 
         def part(at: slice) -> Array:
-            return self._keep(("squares", at.start, at.stop), lambda: column_squares(self.data, at))
+            return self._keep_of_rows(("squares", at.start, at.stop), lambda: column_squares(self.data, at))
 
         squares = self._total(part)
         return np.tile(np.sqrt(squares[1:] / squares[0]), self.family.outputs)
@@ -333,7 +338,7 @@ class GLM:
     @property
     def mean_squares(self) -> Array:
         """Each client's mean square of the (weighted) responses (M,)."""
-        return self._keep("mean squares", lambda: mean_squares(self.data))
+        return self._keep_of_rows("mean squares", lambda: mean_squares(self.data))
 
     def _gram(self) -> tuple[Array, Array]:
         """Return each client's X'X / n + diag(c) (rows padded to a multiple of 4) and X'(y - offset) / n."""
@@ -356,12 +361,13 @@ class GLM:
     @property
     def _robust_estimate(self) -> Array:
         # Where even that overflows, the rounds raise an error.
-        return self._keep("robust estimate", lambda: np.nan_to_num(robust_regression(self.data).theta))
+        return self._keep_of_rows("robust estimate", lambda: np.nan_to_num(robust_regression(self.data).theta))
 
     @once
     def constant_column(self) -> tuple[int, float] | None:
         """The first column of X that has one value in all rows, and that value; None where there is none."""
-        return self._constant_of(*self._keep("constant columns", lambda: constant_columns(self.data, self.counted)))
+        columns = self._keep_of_rows("constant columns", lambda: constant_columns(self.data, self.counted))
+        return self._constant_of(*columns)
 
     def constant_column_of(self, clients: Mask) -> tuple[int, float] | None:
         """Return the same for the rows of some clients (M,) alone, and of those chosen elsewhere."""
@@ -381,6 +387,14 @@ class GLM:
         """The places of the constant column's coefficients, one for each output; none without such a column."""
         constant = self.constant_column
         return [] if constant is None else [constant[0] + self.p * j for j in range(self.family.outputs)]
+
+
+def _kept(values: dict[Hashable, Any], name: Hashable, compute: Callable[[], T]) -> T:
+    """Return a value by its name, computed where it is not there yet."""
+    if name not in values:
+        values[name] = compute()
+    value: T = values[name]
+    return value
 
 
 def _on_diagonal(matrices: Array, values: Array | None) -> Array:

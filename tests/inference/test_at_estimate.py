@@ -91,6 +91,27 @@ def test_everything_takes_two_passes_and_one_for_leverages_asked_for_late(walks,
     assert walks == ["whole_clients"] * 3
 
 
+@pytest.mark.parametrize(("family", "slopes"), [("gaussian", 0), ("binomial", 12), ("poisson", 9)])
+def test_a_penalty_takes_one_pass_more_and_slopes_where_the_loss_is_not_quadratic(walks, family, slopes):
+    """Newton's method with the curvature at the estimate reads rows for slopes only."""
+    X, y, client, _ = dataset(family)
+    data = ad.ClientData.from_arrays(X, y, client)
+    fitted = ad.DecentralizedGLM(data, ad.networks.directed_circle(M, 4), family, penalty=ad.Ridge([0.0, 0.1, 0.1]))
+    res = fitted.fit(ad.DFL(), step=0.1, rounds=50)
+    objective = fitted.rows.glm(fitted.rows.data)
+    _ = objective.coefficient_sizes, objective.mean_squares
+    walks.clear()
+    res.summary(), res.clients(), ad.screen(res), res.heterogeneity(), res.cov_params("CR2")
+    assert walks.count("whole_clients") == 2
+    assert 0 < walks.count("gradients") <= slopes if slopes else walks.count("gradients") == 0
+    assert len(walks) == 2 + walks.count("gradients")
+    # Where clients are tested their scores have mean zero: without the penalty, the pooled estimate.
+    where = res.record.at_estimate._source.judged[0]
+    pooled = sm.GLM(y, X, FAMILIES[family]).fit(tol=1e-13, maxiter=100).params
+    assert_allclose(where, pooled, rtol=1e-7)
+    assert np.abs(res.params.to_numpy() - pooled).max() > 0.01
+
+
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "multinomial"])
 def test_files_and_pickles_take_two_passes(walks, family, tmp_path):
     fitted = model(family)
