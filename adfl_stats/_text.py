@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 import unicodedata
 from collections.abc import Iterable
 
-__all__ = ["WIDTH", "counted", "fixed", "framed", "printable", "printable_lines", "rule", "titled", "wrapped"]
+__all__ = [
+    "WIDTH", "counted", "factor_text", "fixed", "framed", "number", "printable", "printable_lines", "rule", "titled",
+    "wrapped",
+]  # fmt: skip
 
 
 # That of statsmodels' summaries.
@@ -88,3 +92,15 @@ def framed(title: str, table: str, notes: Iterable[str] = ()) -> str:
     """Return a table between rules, with a title above and notes below."""
     lines = [titled(title), rule(), printable_lines(table), rule()]
     return "\n".join([*lines, *(line for note in notes for line in wrapped(note))])
+
+
+def number(value: float | None) -> str:
+    """Return a number with four significant digits, or as a whole one up to a million; a dash where there is none."""
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e6 else f"{value:.4g}"
+
+
+def factor_text(value: float) -> str:
+    """Return a factor with enough digits to differ from 1."""
+    return f"1 - {1.0 - value:.2g}" if 0.999 < value < 1.0 - 1e-12 else number(value)

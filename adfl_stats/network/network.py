@@ -12,6 +12,7 @@ import pandas as pd
 from scipy import sparse
 
 from adfl_stats._arguments import in_interval, listing, whole_number
+from adfl_stats._text import factor_text
 from adfl_stats._warn import warn
 from adfl_stats.errors import NetworkWarning
 from adfl_stats.network import balance, files, spectrum
@@ -54,7 +55,7 @@ class Network(NetworkMeasures):
     --------
     >>> net = Network.from_edges([("hub", "a"), ("hub", "b"), ("a", "hub"), ("b", "hub")])
     >>> net
-    Network(3 clients, 4 edges, SE(W)=0.707, rho=1.71)
+    Network(3 clients, 4 edges, SE(W)=0.707, rho=1.707)
     >>> net.influence.round(3).to_dict()
     {'a': 0.25, 'b': 0.25, 'hub': 0.5}
     """
@@ -119,7 +120,7 @@ class Network(NetworkMeasures):
         --------
         >>> import networkx
         >>> Network.from_networkx(networkx.cycle_graph(5))
-        Network(5 clients, 10 edges, SE(W)=0, rho=0.655)
+        Network(5 clients, 10 edges, SE(W)=0, rho=0.6545)
         """
         return cls._adjacent(*given.graph_matrix(G, weight), "G")
 
@@ -381,12 +382,12 @@ class Network(NetworkMeasures):
     def __repr__(self) -> str:
         text = f"Network({self.n_clients} clients, {self.n_edges} edges, SE(W)={self.se:.3g}"
         if self.n_clients <= spectrum.DENSE_MIXING:
-            text += f", rho={self.rho:.3g}"
+            text += f", rho={factor_text(self.rho)}"
         return text + ")"
 
     def _repr_html_(self) -> str:
         facts = {"clients": f"{self.n_clients:,}", "edges": f"{self.n_edges:,}", "SE(W)": f"{self.se:.3g}"}
         if self.n_clients <= spectrum.DENSE_MIXING:
-            facts["rho (Condition 5: below 1)"] = f"{self.rho:.3g}"
+            facts["rho (Condition 5: below 1)"] = factor_text(self.rho)
         facts["clients with influence zero"] = str(len(self.unheard))
         return pd.Series(facts, name="Network").to_frame().to_html()

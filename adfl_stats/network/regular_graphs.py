@@ -45,7 +45,7 @@ def directed_circle(M: int, D: int, self_loops: bool = False, labels: Labels = N
     Examples
     --------
     >>> directed_circle(100, 5)
-    Network(100 clients, 500 edges, SE(W)=0, rho=0.992)
+    Network(100 clients, 500 edges, SE(W)=0, rho=0.9921)
     """
     M = whole_number(M, "M", 2, MOST_CLIENTS)
     D = whole_number(D, "D", 1)

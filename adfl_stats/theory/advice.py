@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import in_interval
+from adfl_stats._text import number
 from adfl_stats._types import Array
 from adfl_stats.engine.problem import Problem
 from adfl_stats.methods import DFL, Method
 from adfl_stats.network.network import Network
 from adfl_stats.theory.bottleneck import DATA, NETWORK, Bottleneck, bottleneck
-from adfl_stats.theory.checks import FAILS, INDICATIVE, Check, Report, decided, number
+from adfl_stats.theory.checks import FAILS, INDICATIVE, Check, Report, decided
 from adfl_stats.theory.network_repairs import repairs
 from adfl_stats.theory.outlook import BIAS_SHARE, Outlook, outlook
 

@@ -19,10 +19,10 @@ import pandas as pd
 
 from adfl_stats._arguments import one_of
 from adfl_stats._files import place_of
-from adfl_stats._text import printable_lines, rule, titled, wrapped
+from adfl_stats._text import factor_text, number, printable_lines, rule, titled, wrapped
 from adfl_stats.network.network import Network
 
-__all__ = ["FAILS", "HOLDS", "INDICATIVE", "STATUSES", "UNKNOWN", "Check", "Report", "decided", "factor_text", "number"]
+__all__ = ["FAILS", "HOLDS", "INDICATIVE", "STATUSES", "UNKNOWN", "Check", "Report", "decided"]
 
 HOLDS, FAILS, INDICATIVE, UNKNOWN = "holds", "fails", "indicative", "unknown"
 STATUSES = (HOLDS, FAILS, INDICATIVE, UNKNOWN)
@@ -263,13 +263,6 @@ class Report:
         return self.to_html()
 
 
-def number(value: float | None) -> str:
-    """Return a number with four significant digits, or as a whole one up to a million; a dash where there is none."""
-    if value is None or math.isnan(value):
-        return "-"
-    return f"{value:.0f}" if 1e4 <= abs(value) < 1e6 else f"{value:.4g}"
-
-
 def _shown(value: float | None) -> str:
     """Return a number as notes and advice have it; one just below 1 must not look like 1."""
     return number(value) if value is None else factor_text(value)
@@ -278,11 +271,6 @@ def _shown(value: float | None) -> str:
 def _dashed(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table to show, with a dash where there is no value."""
     return table.astype(object).where(table.notna(), "-")
-
-
-def factor_text(value: float) -> str:
-    """Return a factor with enough digits to differ from 1."""
-    return f"1 - {1.0 - value:.2g}" if 0.999 < value < 1.0 - 1e-12 else number(value)
 
 
 def _row(name: str, value: str, bound: str, status: str) -> str:

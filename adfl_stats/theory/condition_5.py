@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adfl_stats._text import factor_text
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule, one_network
-from adfl_stats.theory.checks import FAILS, HOLDS, UNKNOWN, decided, factor_text
+from adfl_stats.theory.checks import FAILS, HOLDS, UNKNOWN, decided
 
 __all__ = ["Condition5", "below_1", "condition_5"]
 

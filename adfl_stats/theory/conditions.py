@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from adfl_stats._arguments import listing
-from adfl_stats.theory.checks import FAILS, HOLDS, INDICATIVE, UNKNOWN, Check, decided, factor_text, number
+from adfl_stats._text import factor_text, number
+from adfl_stats.theory.checks import FAILS, HOLDS, INDICATIVE, UNKNOWN, Check, decided
 from adfl_stats.theory.constants import Constants
 from adfl_stats.theory.flat import ALPHA
 

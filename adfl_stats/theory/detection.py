@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from adfl_stats._text import number
 from adfl_stats.inference.detection import limits_of_detection
 from adfl_stats.inference.record import FitRecord
-from adfl_stats.theory.checks import INDICATIVE, UNKNOWN, Check, number
+from adfl_stats.theory.checks import INDICATIVE, UNKNOWN, Check
 
 __all__ = ["unseen_contamination"]
 

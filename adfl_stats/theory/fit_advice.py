@@ -9,10 +9,11 @@ import numpy as np
 from scipy import stats
 
 from adfl_stats._arguments import listing
+from adfl_stats._text import number
 from adfl_stats._types import Mask
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.network.schedule import one_network
-from adfl_stats.theory.checks import FAILS, UNKNOWN, number
+from adfl_stats.theory.checks import FAILS, UNKNOWN
 from adfl_stats.theory.constants import Constants
 from adfl_stats.theory.flat import ALPHA
 from adfl_stats.theory.network_repairs import condition_5_advice

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import listing
-from adfl_stats._text import counted
+from adfl_stats._text import counted, factor_text, number
 from adfl_stats.network import eigenvalues, spectrum
 from adfl_stats.network.balance import ImpossibleRepairError
 from adfl_stats.network.measures import SE_ROUNDING
 from adfl_stats.network.network import Network
 from adfl_stats.network.products import Products
-from adfl_stats.theory.checks import FAILS, HOLDS, UNKNOWN, factor_text, number
+from adfl_stats.theory.checks import FAILS, HOLDS, UNKNOWN
 from adfl_stats.theory.condition_5 import below_1
 
 __all__ = ["Repair", "condition_5_advice", "repair_advice", "repair_table", "repairs"]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import in_interval, one_of
-from adfl_stats._text import printable_lines, wrapped
+from adfl_stats._text import factor_text, number, printable_lines, wrapped
 from adfl_stats._types import Array
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.numerical_error import consensus_error, floored, standard_errors_at
@@ -21,7 +21,7 @@ from adfl_stats.losses.point_sums import client_gradients
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import one_network
 from adfl_stats.theory.bounds import dfl_floor, dfl_rate
-from adfl_stats.theory.checks import FAILS, UNKNOWN, factor_text, number
+from adfl_stats.theory.checks import FAILS, UNKNOWN
 from adfl_stats.theory.constants import Constants
 from adfl_stats.theory.contraction import Factor, spectral_radius
 from adfl_stats.theory.linearised import Linearised

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from adfl_stats._text import factor_text, number
 from adfl_stats.theory import bounds
-from adfl_stats.theory.checks import FAILS, INDICATIVE, UNKNOWN, Check, factor_text, number
+from adfl_stats.theory.checks import FAILS, INDICATIVE, UNKNOWN, Check
 from adfl_stats.theory.conditions import told
 from adfl_stats.theory.constants import Constants
 

@@ -121,7 +121,12 @@ def test_pickle_and_copy_stay_frozen(duplicate):
 
 
 def test_repr():
-    assert repr(networks.directed_circle(100, 5)) == "Network(100 clients, 500 edges, SE(W)=0, rho=0.992)"
+    assert repr(networks.directed_circle(100, 5)) == "Network(100 clients, 500 edges, SE(W)=0, rho=0.9921)"
+    # A rho just below 1 does not look like 1.
+    near = networks.directed_circle(300, 3)
+    assert near.rho == pytest.approx(((1.0 + 2.0 * np.cos(2.0 * np.pi / 300)) / 3.0) ** 2, abs=1e-12)
+    assert repr(near) == "Network(300 clients, 900 edges, SE(W)=0, rho=1 - 0.00029)"
+    assert "1 - 0.00029" in near._repr_html_()
     large = networks.directed_circle(501, 5)
     assert repr(large) == "Network(501 clients, 2505 edges, SE(W)=0)"
     assert "mixing" not in large.__dict__

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from adfl_stats._text import number
 from adfl_stats.network.network import Network
 from adfl_stats.report.pages.charts import Axis, Plot
 from adfl_stats.report.pages.drawing import influence_classes, network_figure
 from adfl_stats.report.pages.markup import Html, joined, paragraphs, tag
 from adfl_stats.report.pages.page import Section, page
 from adfl_stats.report.pages.tables import VERDICTS, advice_list, check_table, client_table, glossary, plain_table
-from adfl_stats.theory.checks import STATUSES, Report, number
+from adfl_stats.theory.checks import STATUSES, Report
 
 __all__ = ["check_page"]
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from adfl_stats._text import number
 from adfl_stats.inference.sensitivity import Sensitivity
 from adfl_stats.report.pages.charts import Axis, Plot
 from adfl_stats.report.pages.markup import Html, joined, paragraphs
 from adfl_stats.report.pages.page import Section, page
 from adfl_stats.report.pages.tables import VERDICTS, advice_list, check_table, plain_table
-from adfl_stats.theory.checks import Report, number
+from adfl_stats.theory.checks import Report
 from adfl_stats.theory.rates import Rates
 
 __all__ = ["extra_sections", "rates_page"]

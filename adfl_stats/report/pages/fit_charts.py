@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from adfl_stats._text import number
 from adfl_stats._types import Array
 from adfl_stats.report.pages.charts import Axis, Plot
 from adfl_stats.report.pages.drawing import CLASSES, classes_of
 from adfl_stats.report.pages.markup import Html
-from adfl_stats.theory.checks import number
 
 if TYPE_CHECKING:
     from adfl_stats.inference.estimates import Estimates

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from adfl_stats._text import number
 from adfl_stats._types import Array
 from adfl_stats.report.pages.charts import Axis, Plot
 from adfl_stats.report.pages.markup import Html, joined, paragraphs
 from adfl_stats.report.pages.page import Section, page
 from adfl_stats.report.pages.tables import client_table, fact_table, glossary, plain_table
-from adfl_stats.theory.checks import number
 
 __all__ = ["StudyLike", "study_page"]
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from adfl_stats._text import number
 from adfl_stats._types import Mask
 from adfl_stats.report.pages.markup import Html, joined, tag
-from adfl_stats.theory.checks import Check, number
+from adfl_stats.theory.checks import Check
 
 __all__ = [
     "VERDICTS",
