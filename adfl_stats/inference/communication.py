@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._files import size_in_words
-from adfl_stats._text import rule
+from adfl_stats._text import framed
 from adfl_stats.engine.ledger import MAXIMUM, NEIGHBOURS, ROW, SUM
 from adfl_stats.inference.record import FitRecord, RunRecord
 from adfl_stats.network.network import Network
@@ -23,6 +23,15 @@ WORDS = {
     ROW: ("its own numbers", "everybody"),
     NEIGHBOURS: ("its estimate", "each neighbour"),
 }
+# The same for a table of 78 characters, by the entry of `to`.
+SHORT = {
+    WORDS[SUM][1]: "summands, to all as the sum",
+    WORDS[MAXIMUM][1]: "values, to all as the maximum",
+    WORDS[ROW][1]: "own numbers, to all",
+    WORDS[NEIGHBOURS][1]: "estimate, to each neighbour",
+}
+# The mark of a matrix.
+MATRIX = "*"
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,22 +130,54 @@ class Communication:
         'one Newton step through a hub: 5 numbers'
         """
         size, hub = size_in_words(self.bytes), f"one Newton step through a hub: {self.hub} numbers"
-        return f"a client sent {self.numbers:,} numbers ({size}); {hub}"
+        return f"each client sent {self.numbers:,} numbers ({size}); {hub}"
 
     def __str__(self) -> str:
-        without = [] if self.table["gossip"].any() else ["gossip", "gossip_numbers"]
-        shown = self.table.drop(columns=["bytes", "matrix", *without])
-        lines = ["What left a client", rule(), shown.to_string(index=False), rule(), self.in_words()]
+        gossip = bool(self.table["gossip"].any())
+        shown = pd.DataFrame(
+            {
+                "phase": self.table["phase"],
+                "what, and to whom": self.table["to"].map(SHORT),
+                "messages": self.table["messages"],
+                "numbers": self.table["numbers"].map("{:,}".format),
+                "size": self.table["bytes"].map(size_in_words),
+                "largest": [
+                    f"{one:,}{MATRIX if wide else ' '}" for one, wide in self.table[["largest", "matrix"]].values
+                ],
+            }
+        )
+        if gossip:
+            shown = shown[["phase", "what, and to whom", "messages"]].assign(
+                rounds=self.table["gossip"].map("{:,}".format),
+                **{"numbers to each": self.table["gossip_numbers"].map("{:,}".format)},
+            )
+        shown.loc[shown["phase"].duplicated(), "phase"] = ""
+        notes = [f"E{self.in_words()[1:]}."]
+        if self.table["matrix"].any() and not gossip:
+            notes.append(f"{MATRIX} a matrix of P x P or larger.")
         if np.isfinite(self.rounds_needed):
             told = self.rounds_needed * self.coefficients
-            lines.append(
-                f"The rounds' limit was solved for; rounds themselves would be about {self.rounds_needed:,.0f}, "
-                f"{told:,.0f} numbers to each neighbour"
+            notes.append(
+                f"The limit of the rounds was solved for; the rounds themselves, about {self.rounds_needed:,.0f}, "
+                f"would send {told:,.0f} numbers to each neighbour."
             )
-        if self.table["gossip"].any():
+        if gossip:
             rounds, numbers = (int(self.table[name].sum()) for name in ("gossip", "gossip_numbers"))
-            lines.append(f"Without a centre: {rounds:,} rounds of messages, {numbers:,} numbers to each neighbour")
-        return "\n".join(lines)
+            notes.append(f"Without a centre: {rounds:,} rounds of messages, {numbers:,} numbers to each neighbour.")
+        return framed("What a client sent", _words_left(shown).to_string(index=False), notes)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<h3>What a client sent</h3>{self.table.to_html(index=False)}<p>E{self.in_words()[1:]}.</p>"
+
+
+def _words_left(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose first two columns, of words, and their heads begin on the left as text."""
+    words = table.columns[:2]
+    width = {name: max(table[name].str.len().max(), len(name)) for name in words}
+    padded = table.assign(**{name: table[name].str.ljust(width[name]) for name in words})
+    return padded.rename(columns={name: name.ljust(width[name]) for name in words})
 
 
 def communication_of(record: FitRecord) -> Communication:

@@ -71,6 +71,7 @@ def test_the_default_fit_needs_no_centre(family):
     elsewhere = table[table["to"] != "each neighbour"]
     assert (elsewhere["gossip"] > elsewhere["messages"]).all()
     assert "Without a centre: " in str(gossip.communication())
+    assert max(map(len, str(gossip.communication()).split("\n"))) <= 78
     assert "Without a centre: " not in str(central.communication())
 
 

@@ -106,7 +106,14 @@ def test_a_report_compares_with_a_hub_and_with_rounds(model, tmp_path):
     each = np.where(table["to"] == "each neighbour", 4, 1)
     assert sent.numbers == (table["numbers"] * each).sum()
     assert table.loc[table["matrix"], "largest"].min() >= P * P
-    assert f"about {res.rounds_needed:,.0f}, {P * res.rounds_needed:,.0f} numbers to each neighbour" in str(sent)
+    words = " ".join(str(sent).split())
+    assert f"about {res.rounds_needed:,.0f}, would send {P * res.rounds_needed:,.0f} numbers to each neighbour" in words
+    assert max(map(len, str(sent).split("\n"))) <= 78
+    assert ">numbers<" in sent._repr_html_()
+    # A row of the table has the entry's counts, and its largest message a mark where it is a matrix.
+    first = table.iloc[0]
+    assert f"{first['messages']} {first['numbers']:,}" in words
+    assert words.count("*") == table["matrix"].sum() + 1
     res.save(tmp_path / "fit.npz")
     again = ad.load(tmp_path / "fit.npz")
     assert str(again.communication()) == str(sent)
@@ -119,5 +126,5 @@ def test_the_summary_says_what_left_a_client_until_inference(model):
     table = res.communication().to_frame()
     table = table[table["phase"] != "inference"]
     numbers = int((table["numbers"] * np.where(table["to"] == "each neighbour", 4, 1)).sum())
-    assert f"Until inference a client sent {numbers:,} numbers" in " ".join(before.split())
+    assert f"Until inference each client sent {numbers:,} numbers" in " ".join(before.split())
     assert str(res.summary()) == before
