@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from adfl_stats._arguments import float64_array, listing, one_of, whole_number
+from adfl_stats._arguments import float64_array, listing, one_of, takes, whole_number
 from adfl_stats._types import Array, Mask
 from adfl_stats.losses.entry_names import EntryNames, kept_names
 
@@ -30,6 +31,16 @@ LOSS_IS_TAKEN = "metrics has the name 'loss', which is that of the clients' own 
 
 Gradient = Callable[[int, Array, "np.random.Generator | None"], Array]
 Metrics = Mapping[str, Callable[[Any], Any]] | Callable[[Any], Mapping[str, Any]]
+
+
+# What the functions of `Losses` are called with.
+ARGUMENTS = {
+    "gradient": ("the client's number m", "its parameters theta", "a generator of random numbers or None"),
+    "batched": ("the parameters of all clients", "a list of generators of random numbers or None"),
+    "loss": ("the client's number m", "its parameters theta"),
+    "curvature": ("the client's number m", "its parameters theta"),
+    "product": ("the client's number m", "its parameters theta", "a vector"),
+}
 
 
 class Losses:
@@ -125,6 +136,14 @@ class Losses:
         for name, wanted in functions.items():
             if wanted is not None and not callable(wanted):
                 raise TypeError(f"{name} is {wanted!r}; a function is wanted")
+        given = dict(ARGUMENTS, gradient=ARGUMENTS["batched" if batched is True else "gradient"])
+        for name, words in given.items():
+            function = functions.get(name)
+            if function is not None and not takes(function, *words):
+                raise TypeError(
+                    f"{name} takes {inspect.signature(function)}; a function of {', '.join(words)} is wanted, in "
+                    "this order"
+                )
         if "loss" in several:
             raise ValueError(LOSS_IS_TAKEN)
         self.counted: Mask = np.ones(self.M, dtype=bool)
