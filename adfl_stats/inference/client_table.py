@@ -29,6 +29,7 @@ def client_columns(fit: FitRecord, clients: ClientRecord) -> dict[str, NDArray[A
         "score": clients.statistics,
         "df": clients.ranks,
         "p_value": clients.p_values,
+        **fit.discrepancy_column,
         "weight": fit.weights,
         "noise": clients.noise,
         "influence": fit.influence,

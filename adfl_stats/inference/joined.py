@@ -40,7 +40,8 @@ def whole_record(record: FitRecord, place: Local) -> FitRecord:
     whole = {name: _whole(part, BY_CLIENT.get(name, ()), members, here) for name, part in parts.items()}
     if parts["glance"] is parts["clients"]:
         whole["glance"] = whole["clients"]
-    rows: dict[str, Any] = {name: members.gather(getattr(record, name)) for name in ROWS}
+    names = ROWS if record.discrepancies is None else (*ROWS, "discrepancies")
+    rows: dict[str, Any] = {name: members.gather(getattr(record, name)) for name in names}
     return replace(
         record,
         **rows,

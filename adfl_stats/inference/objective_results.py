@@ -256,7 +256,8 @@ class ObjectiveResults(Estimates):
         -------
         DataFrame
             total; gradient : its norm at `params`; flagged : whether its weight is below a tenth of the largest, a
-            threshold and no test; weight; influence : M pi_m; distance : of its estimate from `params`.
+            threshold and no test; discrepancy : with ``ADFL(lam=)``, s_m from which the weights come; weight;
+            influence : M pi_m; distance : of its estimate from `params`.
 
         Examples
         --------
@@ -273,6 +274,7 @@ class ObjectiveResults(Estimates):
             "total": fit.totals,
             "gradient": np.sqrt(row_squares(fit.gradients, 0.0)),
             "flagged": ~fit.trusted,
+            **fit.discrepancy_column,
             "weight": fit.weights,
             "influence": fit.influence,
             "distance": np.sqrt(row_squares(fit.theta, fit.params)),

@@ -149,6 +149,8 @@ class RunRecord:
         The clients; those of the rows are ours. A file does not keep it: all clients of a loaded record are ours.
     ledger : Ledger
         What left a client.
+    discrepancies : ndarray (M,) or None
+        s_m of equation (4.4), where lambda gives the weights.
     """
 
     method: str
@@ -174,6 +176,7 @@ class RunRecord:
     rounds_needed: float = np.nan
     members: Members = EVERYBODY
     ledger: Ledger = field(default_factory=Ledger)
+    discrepancies: Array | None = None
 
     @once
     def params(self) -> Array:
@@ -191,6 +194,13 @@ class RunRecord:
     def influence(self) -> Array:
         """M pi_m of our clients (M,)."""
         return np.asarray(self.network.n_clients * self.members.ours(self.network.influence.to_numpy()))
+
+    @property
+    def discrepancy_column(self) -> dict[str, Array]:
+        """The column of tables with the discrepancies; none where the weights do not come from them."""
+        if self.discrepancies is None:
+            return {}
+        return {"discrepancy": np.where(self.set_aside, np.inf, self.discrepancies)}
 
     @property
     def trusted(self) -> Mask:
@@ -380,6 +390,7 @@ def run_parts(problem: Problem, method: Method, outcome: Outcome, plan: Plan, sa
         "labels": problem.labels,
         "names": kept_names(problem.names),
         "weighting": problem.weighting,
+        "discrepancies": outcome.discrepancies,
     }
 
 

@@ -225,9 +225,10 @@ class Results(FittedRows, Reanalysis):
             n : rows; gradient : norm of its gradient at `params`; score, df : the score statistic there, with the
             variance that the model of clients gives it, and its mean for a client that follows the model; p_value : of
             it (see `adfl_stats.screen`); flagged : whether that test flags the client at a false discovery rate of .1;
-            weight : omega_m; verdict : how the model of clients classifies it: "" if it follows the majority, "noisy"
-            if it does with a larger residual variance, "coherent" if it is off together with others, "far off" if it is
-            off by itself (none of these means corrupt); noise : its residual variance over the typical one; shift : how
+            discrepancy : with ``ADFL(lam=)`` s_m of equation (4.4), from which the weights come; weight : omega_m;
+            verdict : how the model of clients classifies it: "" if it follows the majority, "noisy" if it does with a
+            larger residual variance, "coherent" if it is off together with others, "far off" if it is off by itself
+            (none of these means corrupt); noise : its residual variance over the typical one; shift : how
             far the estimate would move without the client, for the coefficient that moves most, in standard errors;
             influence : share of the network's consensus, M pi_m; distance : root mean square distance of its estimate
             from `params`, in standard errors.
@@ -245,8 +246,9 @@ class Results(FittedRows, Reanalysis):
         fit, columns = self.record, client_columns(self.record, self.record.clients)
         screened = screen_fit(fit).to_frame()
         parts = columns | {name: screened[name].to_numpy() for name in ("flagged", "verdict", "shift")}
-        order = ("n", "gradient", "score", "df", "p_value", "flagged", "weight", "verdict", "noise", "shift")
-        table = {name: parts[name] for name in (*order, "influence", "distance")}
+        order = ("n", "gradient", "score", "df", "p_value", "flagged", *fit.discrepancy_column)
+        order += ("weight", "verdict", "noise", "shift", "influence", "distance")
+        table = {name: parts[name] for name in order}
         return pd.DataFrame(table, index=fit.labels.rename(fit.client_name))
 
     def heterogeneity(self, alpha: float = 0.05) -> Heterogeneity:

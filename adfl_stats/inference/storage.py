@@ -52,6 +52,7 @@ _WORDS = ("columns", "classes", "y_name", "n_dropped")
 # an exclamation mark all numbers must be finite.
 _AXES = {
     "theta": "MP!", "weights": "M!", "total_weights": "M!", "set_aside": "M", "sizes": "M!", "start.centre": "P",
+    "discrepancies": "M!",
     "start.spread": "", "start.reach": "", "objective.totals": "M!", "objective.gradients": "MP",
     "objective.hessian": "nn", "objective.noise": "nn", "trace.run": "n", "trace.round": "n", "trace.step": "n",
     "trace.moved": "n", "trace.consensus": "n", "weighted_sums.gradients": "MP", "weighted_sums.hessian": "PP",
@@ -87,6 +88,8 @@ def save(record: RunRecord, path: str | PathLike[str]) -> None:
     arrays = {name: getattr(record, name) for name in _RUN_ARRAYS} | _arrays("start", record.start)
     weights, changes = to_arrays(record.network)
     arrays |= weights
+    if record.discrepancies is not None:
+        arrays["discrepancies"] = record.discrepancies
     arrays |= {f"trace.{name}": values for name, values in record.trace_columns.items()}
     words = {name: getattr(record, name) for name in _RUN_WORDS} | {
         "format": FORMAT,
@@ -203,6 +206,7 @@ def _restored(arrays: dict[str, Any]) -> Results | ObjectiveResults:
     run = {name: _part(arrays, name) for name in _RUN_ARRAYS} | {name: _part(words, name) for name in _RUN_WORDS}
     run |= {"labels": labels, "network": from_arrays(arrays, words["schedule"], labels)}
     run |= {"start": _record(Start, arrays, "start"), "trace_columns": _named(arrays, "trace")}
+    run["discrepancies"] = arrays.get("discrepancies")
     run["ledger"] = Ledger.of_words(words.get("ledger", []))
     if "family" not in words:
         followed = _named(arrays, "history")

@@ -54,6 +54,8 @@ class Outcome:
         The estimates that the last stage began with, the subject of Condition 7; None where there are none.
     clients : ClientModel or None
         The model that the weights come from; None where they do not.
+    discrepancies : ndarray (M,) or None
+        s_m of equation (4.4), where lambda gives the weights exp(-lambda s_m).
 
     Examples
     --------
@@ -75,6 +77,7 @@ class Outcome:
     smooth: bool = True
     initial: Array | None = None
     clients: ClientModel | None = None
+    discrepancies: Array | None = None
 
 
 class Method(ABC):

@@ -218,9 +218,9 @@ class ADFL(Method):
         with phase(problem.transport, "start"):
             theta, details, runs = self._start(problem, plan)
         begin = problem.mean(theta)
-        initial, clients = theta, None
+        initial, clients, discrepancy = theta, None, None
         if self.lam is not None:
-            theta, initial, steps, runs, more = self._stages(problem, plan, scheme, theta, runs)
+            theta, initial, steps, runs, more, discrepancy = self._stages(problem, plan, scheme, theta, runs)
             details |= more
         if self.models_clients:
             named = str(details.get("start", ""))
@@ -236,11 +236,11 @@ class ADFL(Method):
                 theta = np.tile(_penalised(problem, clients.theta, steps.total_weights), (problem.M, 1))
             # With stages, `initial` is that of the last stage with weights from lambda, the subject of Condition 7.
             run = settle(problem, theta, steps, plan.after(runs), scheme=scheme, label="aDFL")
-            theta = run.theta
+            theta, discrepancy = run.theta, None
             runs = [*runs, run]
         details |= {"equalise": clients is not None, "balance": self.balance, **said_of(problem, theta, steps, scheme)}
         smooth = self.rule is None and not details.get("clipped")
-        return Outcome(theta, steps, runs, details, smooth=smooth, initial=initial, clients=clients)
+        return Outcome(theta, steps, runs, details, smooth, initial, clients, discrepancy)
 
     def _start(self, problem: Problem, plan: Plan) -> tuple[Array, dict[str, Any], list[Run]]:
         """Return initial estimates (M, P), what results say of them, and the runs that they took."""
@@ -255,8 +255,8 @@ class ADFL(Method):
 
     def _stages(
         self, problem: Problem, plan: Plan, scheme: Scheme, theta: Array, runs: list[Run]
-    ) -> tuple[Array, Array, Any, list[Run], dict[str, Any]]:
-        """Run the stages whose weights lambda gives, Algorithm 2."""
+    ) -> tuple[Array, Array, Any, list[Run], dict[str, Any], Array]:
+        """Run the stages whose weights lambda gives, Algorithm 2; the discrepancies returned are those of the last."""
         measure = self._measure
         # A score statistic has its null at the estimate without a penalty; the norm is that of the client's whole loss.
         judged = problem.unpenalised if measure == "score" else problem
@@ -285,7 +285,7 @@ class ADFL(Method):
             details["lambda_path"] = path.to_frame().to_dict("list")
         if self.refresh is not None:
             runs = [*runs[:first], _joined(runs[first:])]
-        return theta, initial, steps, runs, details
+        return theta, initial, steps, runs, details, discrepancy
 
     def _choose(
         self, problem: Problem, start: Array, discrepancy: Array, measure: str

@@ -115,14 +115,16 @@ def _clients(res: Results) -> Cells:
     title = f"Clients: {doubted} of {len(fit.labels)} down-weighted (weight below {TRUST:g})"
     # The least weight first, then the largest score.
     worst = np.lexsort((-columns["score"], columns["weight"].round(2)))[:MOST_SUSPICIOUS]
+    # Where lambda gives the weights, the table has what they come from; it is not the score, which is tested.
+    measure = "gradient" if fit.discrepancies is None else "discrepancy"
     rows = [
-        [f"{n}", f"{gradient:.3g}", f"{fixed(score)} ({df})", f"{weight:.3g}", fixed(distance, 3)]
-        for n, gradient, score, df, weight, distance in zip(
-            *(columns[name][worst] for name in ("n", "gradient", "score", "df", "weight", "distance")), strict=True
+        [f"{n}", f"{measured:.3g}", f"{fixed(score)} ({df})", f"{weight:.3g}", fixed(distance, 3)]
+        for n, measured, score, df, weight, distance in zip(
+            *(columns[name][worst] for name in ("n", measure, "score", "df", "weight", "distance")), strict=True
         )
     ]
-    headers = ["rows", "gradient", "score (df)", "weight", "dist., SE"]
-    return Cells(rows, headers, [str(label) for label in fit.labels[worst]], title, [20, 8, 10, 15, 10, 10])
+    headers = ["rows", measure, "score (df)", "weight", "dist., SE"]
+    return Cells(rows, headers, [str(label) for label in fit.labels[worst]], title, [20, 8, 11, 14, 10, 10])
 
 
 def _differences(res: Results) -> Cells:

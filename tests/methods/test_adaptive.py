@@ -5,6 +5,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import statsmodels.api as sm
 
@@ -275,6 +276,27 @@ def test_fit_tells_how_lambda_was_chosen(tuned, res, tmp_path):
     assert "(by cross-" in " ".join(str(tuned.summary()).split())
     # The model of clients needs no lambda.
     assert res.lambda_path is None
+
+
+@pytest.mark.parametrize("measure", ["norm", "score"])
+def test_tables_name_the_discrepancy_beside_the_score(model, sim, measure, tmp_path):
+    """With one stage from a given start, the norms are those of the clients' gradients there, by hand."""
+    begin = np.full(sim.X.shape[1], 0.3)
+    res = model.fit(ad.ADFL(lam=1.5, measure=measure, init=begin), step=0.05, rounds=5)
+    table = res.clients()
+    order = table.columns.tolist()
+    assert order.index("score") < order.index("discrepancy") < order.index("weight")
+    least = table["discrepancy"].min()
+    np.testing.assert_allclose(table["weight"], np.exp(-1.5 * (table["discrepancy"] - least)), rtol=1e-12)
+    if measure == "norm":
+        rows = [sim.client == m for m in table.index]
+        gradients = [sim.X[at].T @ (sim.X[at] @ begin - sim.y[at]) / at.sum() for at in rows]
+        np.testing.assert_allclose(table["discrepancy"], np.linalg.norm(gradients, axis=1), rtol=1e-10)
+    assert "discrepancy     score (df)" in str(res.summary())
+    res.save(tmp_path / "fit")
+    pd.testing.assert_frame_equal(ad.load(tmp_path / "fit").clients(), table)
+    # Where the weights come from the model of clients, its score is what counts.
+    assert "discrepancy" not in model.fit().clients()
 
 
 def test_several_lambdas_are_compared(model):
