@@ -282,7 +282,7 @@ def test_fit_tells_how_lambda_was_chosen(tuned, res, tmp_path):
 def test_tables_name_the_discrepancy_beside_the_score(model, sim, measure, tmp_path):
     """With one stage from a given start, the norms are those of the clients' gradients there, by hand."""
     begin = np.full(sim.X.shape[1], 0.3)
-    res = model.fit(ad.ADFL(lam=1.5, measure=measure, init=begin), step=0.05, rounds=5)
+    res = model.fit(ad.ADFL(lam=1.5, stages=1, measure=measure, init=begin), step=0.05, rounds=5)
     table = res.clients()
     order = table.columns.tolist()
     assert order.index("score") < order.index("discrepancy") < order.index("weight")
