@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,7 +42,11 @@ def facts_of_fit(model: _Model, method: Method, plan: Plan) -> dict[str, str]:
         "the weighting": rows.weighting,
         "the penalty": repr(rows.penalty),
         "the method": _in_words(method),
-        "the options": _in_words(replace(plan, progress=False)),
+        **{
+            f"the option {part.name}": _in_words(getattr(plan, part.name))
+            for part in fields(plan)
+            if part.name not in ("progress", "journal")
+        },
     }
 
 

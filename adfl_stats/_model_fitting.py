@@ -69,7 +69,7 @@ class Fitting:
         if gossip is not None:
             place = gossip.on(one_network(self.model.network, "ad.Gossip()"))
         data = rows.data_for(self.method)
-        return self._record(data, rows.glm(data), place, team_of(self.threads))
+        return self._finished(*self._record(data, rows.glm(data), place, team_of(self.threads)))
 
     def on_ranks(self, ranks: MPI) -> FitRecord:
         """Return the record of a fit over ranks that all have the rows; it has all clients on every rank."""
@@ -79,8 +79,8 @@ class Fitting:
 
         def work(place: Ranks) -> FitRecord:
             if place.here:
-                return self._record(data, rows.glm(data), rows.here[0], team)
-            return whole_record(self._record(data, rows.glm(data).share(place.own), place, team), Local(bounds))
+                return self._finished(*self._record(data, rows.glm(data), rows.here[0], team))
+            return self._finished(*self._record(data, rows.glm(data).share(place.own), place, team), Local(bounds))
 
         return ranks.run(bounds, self._facts, work)
 
@@ -90,7 +90,7 @@ class Fitting:
 
         def work(place: Ranks) -> FitRecord:
             data, here = rows.data_for(self.method), Local(spread.bounds)
-            return whole_record(self._record(data, rows.glm(data), here if place.here else place, team), here)
+            return self._finished(*self._record(data, rows.glm(data), here if place.here else place, team), here)
 
         return spread.run(self._facts, work)
 
@@ -103,7 +103,15 @@ class Fitting:
         """Return how many threads each rank has: the processors are shared among those of a machine."""
         return max(1, default_threads() // ranks.ranks_here) if self.threads is None else team_of(self.threads)
 
-    def _record(self, data: ClientData, glm: GLM, place: Transport, threads: int) -> FitRecord:
+    @staticmethod
+    def _finished(record: FitRecord, journal: Journal | None, joined: Local | None = None) -> FitRecord:
+        """Return the record of all clients, `joined` where some are elsewhere; nothing has to be made again then."""
+        whole = record if joined is None else whole_record(record, joined)
+        if journal is not None:
+            journal.remove()
+        return whole
+
+    def _record(self, data: ClientData, glm: GLM, place: Transport, threads: int) -> tuple[FitRecord, Journal | None]:
         """Return the record of a fit where some clients of the data, those of `glm`, are in this place."""
         model, method, rows = self.model, self.method, self.model.rows
         # Ranks may hold all rows and work on some of them.
@@ -125,6 +133,4 @@ class Fitting:
         record = fit_record(model, problem, method, outcome, plan, said)
         if plan.rounds is None and outcome.smooth and record.error.total > plan.tolerance:
             warn_of_error(record.error, plan, outcome.runs[-1])
-        if journal is not None:
-            journal.remove()
-        return record
+        return record, journal

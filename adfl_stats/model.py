@@ -234,13 +234,15 @@ class DecentralizedGLM(ModelTheory):
             client where clients differ or may well, else by row; `Results.cov_type` says how it is chosen.
         transport : MPI or Gossip, optional
             Spread the clients over the ranks of MPI, see `MPI`; every rank calls `fit` alike, and has the results of
-            all clients, with all of inference computed. Or simulate a network without a centre, see `Gossip`.
+            all clients, with all of inference computed; if not given, each process makes the whole fit. Or simulate a
+            network without a centre, see `Gossip`.
         checkpoint : str or path, optional
             A folder in which the runs of this fit are kept until it is done. The same call after a crash, on as many
             ranks or others, goes on from them and ends with the same bits: runs that were done are not run again,
-            and one of the kernel's rounds with `rounds` given goes on where it was.
+            and one with `rounds` given goes on where it was, but for methods whose rounds have a memory (EXTRA,
+            gradient tracking, SLBRN, UBAR) and with `attack`, which begin the run again.
         every : float
-            Seconds between two checkpoints of a run that goes on.
+            Seconds between two checkpoints of a run that goes on where it was.
 
         Returns
         -------
@@ -266,6 +268,11 @@ class DecentralizedGLM(ModelTheory):
         spread = self.everybody if isinstance(self.everybody, RankData) else None
         if spread is not None:
             check_spread(transport, keep_data=keep_data)
+            if isinstance(transport, MPI) and not transport.has_ranks_of(spread.ranks):
+                raise ValueError(
+                    "transport has other ranks than the model's data, which are by rank (RankData); leave it out, or "
+                    "pass the ad.MPI() of the data"
+                )
         plan = plan_of(
             method,
             self.network,
@@ -282,7 +289,10 @@ class DecentralizedGLM(ModelTheory):
         journal, kept = None, "none"
         if checkpoint is not None:
             seconds = in_interval(every, "every", 0.0, np.inf)
-            journal = partial(Journal, Path(checkpoint), facts_of_fit(self, method, plan), seconds)
+            # Sums without a centre have other bits; over ranks they have not.
+            place = repr(transport) if isinstance(transport, Gossip) else "with a centre"
+            facts = facts_of_fit(self, method, plan) | {"the transport": place}
+            journal = partial(Journal, Path(checkpoint), facts, seconds)
             kept = f"every {seconds:g} s"
         besides = {"checkpoint": kept, "cov_type": repr(cov_type), "keep_data": repr(keep_data)}
         fitting = Fitting(self, method, plan, threads, journal, besides)

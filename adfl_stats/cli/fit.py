@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import adfl_stats as ad
-from adfl_stats._arguments import one_of
+from adfl_stats._arguments import in_interval, one_of
 from adfl_stats.cli.launched import processes
 from adfl_stats.cli.outputs import output_file, page_file
 from adfl_stats.cli.rows import read_rows, read_whole
@@ -103,7 +103,7 @@ def add_fit(commands: Any) -> None:
     out.add_argument("--json", metavar="FILE", type=output_file, help="write coefficients, clients and fit (JSON)")
     out.add_argument("--html", metavar="FILE", type=page_file, help="write the fit as one HTML page")
     out.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
-    fit.set_defaults(run=_fit)
+    fit.set_defaults(run=_fit, spread=True)
 
 
 def _fit(options: argparse.Namespace) -> None:
@@ -151,6 +151,8 @@ def _fitted(options: argparse.Namespace, ranks: ad.MPI | None) -> Results:
     if options.cov_type is not None:
         one_of(options.cov_type, "--cov-type", COV_TYPES)
     one_of(options.solver, "--solver", ("auto", "rounds", "limit"))
+    if options.screen is not None:
+        in_interval(options.screen, "--screen", 0.0, 1.0, open_low=True, open_high=True)
     whole = ranks is None or read_whole(options.data, options.client, again=options.sensitivity)
     model = _model(options) if ranks is None or whole else _model_by_rank(options, ranks)
     return model.fit(

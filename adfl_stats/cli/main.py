@@ -52,6 +52,7 @@ def _parsed_together(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the options where mpiexec started several processes: what is wrong with them is said once.
 
     It may be wrong for some processes alone, as a folder that their machine does not have; all of them end then.
+    Commands that are not spread run in the first process alone.
     """
     try:
         ranks = ad.MPI()
@@ -72,6 +73,10 @@ def _parsed_together(arguments: Sequence[str] | None) -> argparse.Namespace:
     if ended:
         raise SystemExit(codes[ended[0]])
     assert options is not None
+    if not getattr(options, "spread", False):
+        if ranks.rank > 0:
+            raise SystemExit(0)
+        print(f"adfl-stats: this command is not spread; it runs in one of {ranks.size} processes", file=sys.stderr)
     return options
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from adfl_stats._archives import read_arrays, write_arrays
 from adfl_stats._types import Array
 from adfl_stats._warn import warn
 from adfl_stats.engine.ledger import Counted, Ledger
+from adfl_stats.engine.versions import versions_here
 from adfl_stats.errors import StorageError, StorageWarning
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Journal"]
 
-FORMAT = 1
+FORMAT = 2
 NAME = "checkpoint.npz"
 WORDS = ("step", "rounds", "solver", "needed", "trace")
 
@@ -49,7 +51,7 @@ class Journal:
     """
 
     def __init__(self, folder: Path, facts: Mapping[str, str], every: float, place: Counted, clients: int) -> None:
-        self._path, self._facts, self._every = folder / NAME, dict(facts), every
+        self._path, self._facts, self._every, self._versions = folder / NAME, dict(facts), every, versions_here()
         self._place, self._ledger = place.inner, place.ledger
         self._numbers = place.clients(clients)
         self._first = bool(self._numbers[0] == 0)
@@ -97,9 +99,17 @@ class Journal:
             self._keep(run, limit, complete=False)
 
     def remove(self) -> None:
-        """Remove the file: the fit is done."""
-        if self._first:
+        """Remove the file: the fit is done, and an error here would lose it."""
+        if not self._first:
+            return
+        try:
             self._path.unlink(missing_ok=True)
+        except OSError as error:
+            warn(
+                f"checkpoint: {self._path} could not be removed ({error.strerror}); the fit is complete. Remove it, as "
+                "the same fit would go on from it",
+                StorageWarning,
+            )
 
     def _filled(self, run: Run, entry: Mapping[str, Any]) -> Run:
         for name in WORDS:
@@ -126,7 +136,7 @@ class Journal:
         arrays: dict[str, Any] = {f"theta{k}": entry["theta"] for k, entry in enumerate(self._entries)}
         arrays |= {f"metric{k}": one["metric"] for k, one in enumerate(self._entries) if one["metric"] is not None}
         plain = [{name: entry[name] for name in (*WORDS, "limit", "complete", "ledger")} for entry in self._entries]
-        words = {"format": FORMAT, "facts": self._facts, "runs": plain}
+        words = {"format": FORMAT, "facts": self._facts, "versions": self._versions, "runs": plain}
         arrays["json"] = np.frombuffer(json.dumps(words).encode(), dtype=np.uint8)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +150,7 @@ class Journal:
 
     def _read(self) -> list[dict[str, Any]]:
         """Return the runs of the file, which the first place reads for all; none where there is no file."""
-        words, arrays = self._file() if self._first and self._path.exists() else (b"", {})
+        words, arrays = self._file() if self._first else (b"", {})
         words = self._place.gather(np.frombuffer(words, dtype=np.uint8)).tobytes()
         if not words:
             return []
@@ -157,7 +167,19 @@ class Journal:
         return self._place.gather(np.zeros((0, *shape[1:])) if array is None else array)
 
     def _file(self) -> tuple[bytes, dict[str, Array]]:
-        """Return what the file says beside its arrays, as JSON, and these; instead of the former why it is unusable."""
+        """Return what the file says beside its arrays, as JSON, and these; instead of the former why it is unusable.
+
+        Nothing where there is no file.
+        """
+        folder = self._path.parent
+        if folder.exists() and not folder.is_dir():
+            return json.dumps({"no folder": str(folder)}).encode(), {}
+        if not self._path.exists():
+            return b"", {}
+        # What processes that were killed while they wrote have left.
+        for part in folder.glob(f".{NAME}.*.part"):
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
         try:
             arrays = read_arrays(self._path)
             words = json.loads(arrays.pop("json").tobytes())
@@ -165,12 +187,16 @@ class Journal:
                 metric = arrays.get(f"metric{k}")
                 entry["theta shape"] = arrays[f"theta{k}"].shape
                 entry["metric shape"] = None if metric is None else metric.shape
-        except (StorageError, KeyError, ValueError) as error:
+        except (StorageError, KeyError, ValueError, OSError) as error:
             return json.dumps({"unusable": str(error)}).encode(), {}
         return json.dumps(words).encode(), arrays
 
     def _checked(self, words: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the runs; raise an error, the same in all places, where they are of another fit or unusable."""
+        if "no folder" in words:
+            raise NotADirectoryError(
+                f"checkpoint is {words['no folder']!r}, a file; give a folder, which need not exist"
+            )
         if "unusable" in words:
             raise StorageError(
                 f"checkpoint: {self._path} cannot be used: {words['unusable']}. Remove it to begin the fit anew"
@@ -185,5 +211,13 @@ class Journal:
             raise ValueError(
                 f"checkpoint: {self._path} is of another fit: {', '.join(other)} differ(s). Give another folder, or "
                 "remove the file"
+            )
+        other = [name for name, value in self._versions.items() if words["versions"].get(name) != value]
+        if other:
+            before, now = ({name: kept.get(name) for name in other} for kept in (words["versions"], self._versions))
+            warn(
+                f"checkpoint: {self._path} was written with other versions: {', '.join(other)}: {before} then, {now} "
+                "now. The fit goes on from it; its last bits may be others than without an interruption",
+                StorageWarning,
             )
         return list(words["runs"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import platform
 import sys
 import time
 import traceback
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from adfl_stats import _kernels
 from adfl_stats._types import Ints
 from adfl_stats.engine.ranks import Ranks, shares
+from adfl_stats.engine.versions import versions_here
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm, Intracomm
@@ -26,8 +25,6 @@ __all__ = ["MPI"]
 
 T = TypeVar("T")
 
-# Packages whose versions ranks must agree on, for the same bits.
-VERSIONS = ("adfl_stats", "numpy", "scipy")
 # Seconds within which all ranks report an error, where it is one of all of them: a bad argument, for example. Ours:
 # ranks reach the same line within milliseconds.
 PATIENCE = 2.0
@@ -61,7 +58,7 @@ class MPI:
 
     def __init__(self, comm: Intracomm | None = None) -> None:
         # Communicators of our own: messages of the calling program are not mixed with ours.
-        self._comm, self._votes, self._teams = _duplicates(_mpi4py(comm))
+        self._comm, self._votes, self._teams, self._ranks_here = _duplicates(_mpi4py(comm))
 
     @property
     def rank(self) -> int:
@@ -76,13 +73,24 @@ class MPI:
     @property
     def ranks_here(self) -> int:
         """The number of ranks that share this machine's processors."""
-        from mpi4py.MPI import COMM_TYPE_SHARED
+        return self._ranks_here
 
-        node = self._comm.Split_type(COMM_TYPE_SHARED)
-        try:
-            return int(node.Get_size())
-        finally:
-            node.Free()
+    def has_ranks_of(self, other: MPI) -> bool:
+        """Return whether this and another transport have the same ranks.
+
+        Parameters
+        ----------
+        other : MPI
+            Another transport.
+
+        Returns
+        -------
+        bool
+            Whether they are the same, in the same order.
+        """
+        from mpi4py.MPI import CONGRUENT, IDENT
+
+        return type(self._comm).Compare(self._comm, other._comm) in (IDENT, CONGRUENT)
 
     def run(self, bounds: Ints, facts: Mapping[str, Any], work: Callable[[Ranks], T]) -> T:
         """Return what `work` returns on each rank that has clients; ranks without clients return that of rank 0.
@@ -202,13 +210,7 @@ class MPI:
         facts : mapping
             What all ranks must agree on, by name; versions and instruction sets besides.
         """
-        mine = {
-            "the version of Python": platform.python_version(),
-            # From the package itself, which imports this module.
-            **{f"the version of {name}": str(sys.modules[name].__version__) for name in VERSIONS},
-            "the kernel's instruction set": _kernels.instruction_set(),
-            **facts,
-        }
+        mine = versions_here() | dict(facts)
         everybody = self._comm.allgather(mine)
         for name, value in everybody[0].items():
             others = [rank for rank, facts in enumerate(everybody) if facts.get(name) != value]
@@ -231,6 +233,8 @@ class MPI:
     @contextmanager
     def together(self) -> Iterator[None]:
         """Let an error that all ranks meet pass; end all of them where only some do, as the others would wait.
+
+        All ranks meet it where they come here within two seconds of one another.
 
         Fits are made inside of this context. Around what a program does besides, such as reading files, it does the
         same for that.
@@ -258,16 +262,30 @@ class MPI:
         return True
 
 
-def _duplicates(comm: Intracomm) -> tuple[Intracomm, Intracomm, dict[tuple[bool, ...], Comm]]:
-    """Return two duplicates of a communicator, and its teams by who has clients.
+Duplicates = tuple["Intracomm", "Intracomm", "dict[tuple[bool, ...], Comm]", int]
+
+
+def _duplicates(comm: Intracomm) -> Duplicates:
+    """Return two duplicates of a communicator, its teams by who has clients, and how many ranks this machine has.
 
     They are the same ones at every call: an MPI library has some thousands, and freeing one takes all ranks at once.
     """
     known: Any = comm.Get_attr(_key())
     if known is None:
-        known = comm.Dup(), comm.Dup(), {}
+        known = comm.Dup(), comm.Dup(), {}, _ranks_here(comm)
         comm.Set_attr(_key(), known)
-    return cast("tuple[Intracomm, Intracomm, dict[tuple[bool, ...], Comm]]", known)
+    return cast("Duplicates", known)
+
+
+def _ranks_here(comm: Intracomm) -> int:
+    """Return how many ranks are on this machine; all ranks call this together."""
+    from mpi4py.MPI import COMM_TYPE_SHARED
+
+    node = comm.Split_type(COMM_TYPE_SHARED)
+    try:
+        return int(node.Get_size())
+    finally:
+        node.Free()
 
 
 @cache

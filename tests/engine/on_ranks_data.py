@@ -135,6 +135,13 @@ def disks(ranks):
     return fitted("disks", ad.DecentralizedGLM(data, CIRCLE), None, ad.DFL(), step=0.1, rounds=9)
 
 
+def backwards(ranks):
+    """The same ranks in another order."""
+    from mpi4py.MPI import COMM_WORLD
+
+    return COMM_WORLD.Split(0, -ranks.rank)
+
+
 def refused(ranks):
     """All ranks meet the same errors, and go on."""
     data = by_file(ranks, "one.parquet")
@@ -155,6 +162,7 @@ def refused(ranks):
         lambda: restricted.score_test(model),
         lambda: model.fit(keep_data=True),
         lambda: model.fit(transport=ad.Gossip()),
+        lambda: model.fit(transport=ad.MPI(backwards(ranks))),
         lambda: model.rates(None),
         lambda: model.advise(),
         lambda: ad.RankData.of(mine, ranks),

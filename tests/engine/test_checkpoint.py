@@ -1,12 +1,14 @@
 """Fits that are ended go on from their checkpoint, to the bits of fits that were not ended."""
 
 import errno
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import adfl_stats as ad
 from adfl_stats.engine import journal, limit, loop
+from adfl_stats.engine.versions import versions_here
 
 M, P = 12, 3
 CIRCLE = ad.networks.directed_circle(M, 4)
@@ -101,23 +103,64 @@ def test_a_damaged_checkpoint_is_said_and_not_used(data, tmp_path, monkeypatch):
     path.write_bytes(content[:100])
     with pytest.raises(ad.StorageError, match=r"cut off\. Remove it to begin the fit anew"):
         model.fit(ad.DFL(), checkpoint=tmp_path, **PLAN)
-    monkeypatch.setattr(journal, "FORMAT", 2)
     begun(model, tmp_path / "next", monkeypatch)
-    monkeypatch.setattr(journal, "FORMAT", 3)
-    with pytest.raises(ad.StorageError, match="has format 2, this version writes 3"):
+    written = journal.FORMAT
+    monkeypatch.setattr(journal, "FORMAT", written + 1)
+    with pytest.raises(ad.StorageError, match=f"has format {written}, this version writes {written + 1}"):
         model.fit(ad.DFL(), checkpoint=tmp_path / "next", **PLAN)
+
+
+def test_a_checkpoint_of_other_versions_goes_on_with_a_warning(data, tmp_path, monkeypatch):
+    model = ad.DecentralizedGLM(data, CIRCLE, "binomial")
+    other = versions_here() | {"the version of numpy": "1.26.4"}
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "versions_here", lambda: other)
+        begun(model, tmp_path, monkeypatch)
+    with pytest.warns(ad.StorageWarning, match=r"other versions: the version of numpy: .*1\.26\.4.* then, .* now"):
+        same(model.fit(ad.DFL(), checkpoint=tmp_path, **PLAN), model.fit(ad.DFL(), **PLAN))
+
+
+def test_a_checkpoint_that_is_no_folder_or_cannot_be_read_is_refused_before_the_work(data, tmp_path, monkeypatch):
+    model = ad.DecentralizedGLM(data, CIRCLE, "binomial")
+    monkeypatch.setattr(loop.Loop, "advance", lambda *_: pytest.fail("rounds were run"))
+    (tmp_path / "file").write_text("of the user")
+    with pytest.raises(NotADirectoryError, match=r"checkpoint is '.*file', a file; give a folder"):
+        model.fit(ad.DFL(), checkpoint=tmp_path / "file", **PLAN)
+    (tmp_path / "kept" / "checkpoint.npz").mkdir(parents=True)
+    with pytest.raises(ad.StorageError, match=r"checkpoint.npz cannot be used: .*Is a directory"):
+        model.fit(ad.DFL(), checkpoint=tmp_path / "kept", **PLAN)
+
+
+def test_a_checkpoint_that_cannot_be_removed_loses_no_fit(data, tmp_path, monkeypatch):
+    model = ad.DecentralizedGLM(data, CIRCLE, "binomial")
+    path = begun(model, tmp_path, monkeypatch)
+    # What a process that was killed while it wrote has left.
+    (tmp_path / ".checkpoint.npz.12ab34cd.part").write_bytes(b"half")
+    unlink = Path.unlink
+
+    def refused(self, missing_ok=False):
+        if self == path:
+            raise OSError(errno.EROFS, "Read-only file system")
+        unlink(self, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.warns(ad.StorageWarning, match=r"could not be removed \(Read-only file system\); the fit is complete"):
+        same(model.fit(ad.DFL(), checkpoint=tmp_path, **PLAN), model.fit(ad.DFL(), **PLAN))
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_checkpoint_of_another_fit_is_refused(data, tmp_path, monkeypatch):
     model = ad.DecentralizedGLM(data, CIRCLE, "binomial")
     begun(model, tmp_path, monkeypatch)
-    with pytest.raises(ValueError, match="is of another fit: the options differ"):
+    with pytest.raises(ValueError, match=r"is of another fit: the option step differ"):
         model.fit(ad.DFL(), checkpoint=tmp_path, step=0.1, rounds=40)
     with pytest.raises(ValueError, match="is of another fit: the method differ"):
         model.fit(ad.DFL(init=np.full(P, 0.1)), checkpoint=tmp_path, **PLAN)
     changed = ad.ClientData.from_arrays(data.X, 1.0 - data.y, np.repeat(np.arange(M), data.sizes))
     with pytest.raises(ValueError, match="is of another fit: the rows differ"):
         ad.DecentralizedGLM(changed, CIRCLE, "binomial").fit(ad.DFL(), checkpoint=tmp_path, **PLAN)
+    with pytest.raises(ValueError, match="is of another fit: the transport differ"):
+        model.fit(ad.DFL(), checkpoint=tmp_path, transport=ad.Gossip(), **PLAN)
     with pytest.raises(ValueError, match="every"):
         model.fit(ad.DFL(), checkpoint=tmp_path, every=-1.0, **PLAN)
 

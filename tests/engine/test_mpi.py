@@ -83,7 +83,7 @@ DISAGREEMENTS = [
     "the network: rank 0 has ",
     "the rows: rank 0 has ",
     "the method: rank 0 has ",
-    "the options: rank 0 has ",
+    "the option rounds: rank 0 has ",
     "checkpoint: rank 0 has none, rank 1 has every 60 s",
     "checkpoint: rank 0 has every 0 s, rank 1 has every 1 s",
     "cov_type: rank 0 has None, rank 1 has 'CR1'",
@@ -189,6 +189,8 @@ def test_the_command_line_speaks_through_rank_zero(tmp_path, monkeypatch, capsys
     for words, about in (
         (["fit", "--cleint", "c"], "the following arguments are required"),
         (["fit", "--help"], "usage:"),
+        # A command that is not spread runs once.
+        (["completion", "bash"], "complete -"),
     ):
         said = launched(2, *program[: -len(given)], *words, cwd=tmp_path)
         assert (said.stdout + said.stderr).count(about) == 1, said.stdout + said.stderr

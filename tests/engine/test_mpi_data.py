@@ -27,6 +27,7 @@ REFUSALS = [
     "data is a DataFrame; pass the ClientData of this rank's clients",
     "no rank finds a Parquet file there",
     "order must be the 40 clients of the file 'one.parquet', each once; found are 1",
+    "transport has other ranks than the model's data, which are by rank",
     "order was given, and the ranks see different files",
     "the file 'one.parquet' has no column 'x9'",
     "the ranks disagree about formula: rank 0 has y ~ x1, rank 1 has y ~ 1",
