@@ -1,11 +1,13 @@
 """Fits over the ranks of MPI: the bits of fits without it, and failures that end all ranks."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import on_ranks as program
 import pandas as pd
@@ -153,61 +155,89 @@ def test_a_rank_that_is_killed_ends_the_job(tmp_path):
     assert time.monotonic() - began < 60
 
 
+def commands(folder, **arguments):
+    """Run commands on two ranks; return by name the statuses, and what both said."""
+    (folder / "commands.json").write_text(json.dumps(list(arguments.values())))
+    done = launched(2, sys.executable, str(PROGRAM.with_name("on_ranks_cli.py")), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    said = {
+        kind: [[(folder / f"{k}.{rank}.{kind}").read_text() for rank in range(2)] for k in range(len(arguments))]
+        for kind in ("status", "out", "err")
+    }
+    return {
+        name: SimpleNamespace(status=list(map(int, status)), out="".join(out), err="".join(err))
+        for name, status, out, err in zip(arguments, *said.values(), strict=True)
+    }
+
+
 def test_the_command_line_speaks_through_rank_zero(tmp_path, monkeypatch, capsys):
     """Of two ranks; bad input is said once."""
     sim = ad.simulate.glm_design("gaussian", M=6, n=20, p=2, seed=1)
     sim.frame().to_csv(tmp_path / "rows.csv", index=False)
     edges = [(k, (k + 1) % 6) for k in range(6)]
     pd.DataFrame(edges, columns=["source", "target"]).to_csv(tmp_path / "edges.csv", index=False)
-    given = ["fit", "rows.csv", "--client", "client", "--network", "edges.csv", "--formula"]
-    monkeypatch.chdir(tmp_path)
-    assert main([*given, "y ~ x1 + x2"]) == 0
-    alone = capsys.readouterr()
-    program = [sys.executable, "-m", "adfl_stats", *given]
-    both = launched(2, *program, "y ~ x1 + x2", "--json", "fit.json", cwd=tmp_path)
-    assert (both.returncode, both.stdout) == (0, alone.out), both.stderr
-    assert (tmp_path / "fit.json").exists()
     (tmp_path / "parts").mkdir()
     rows = sim.frame().assign(client=sim.frame()["client"].map(str))
     for k in range(3):
         rows.iloc[k * 40 : (k + 1) * 40].to_parquet(tmp_path / "parts" / f"{k}.parquet")
-    given[1] = "parts/*.parquet"
-    assert main([*given, "y ~ x1 + x2"]) == 0
-    assert capsys.readouterr().out == alone.out
-    by_rank = launched(2, *program[: -len(given)], *given, "y ~ x1 + x2", "--mpi", cwd=tmp_path)
-    assert (by_rank.returncode, by_rank.stdout) == (0, alone.out), by_rank.stderr
-    # One file, of which a rank reads the row groups of its clients.
     rows.to_parquet(tmp_path / "rows.parquet", row_group_size=20)
-    given[1] = "rows.parquet"
-    one_file = launched(2, *program[: -len(given)], *given, "y ~ x1 + x2", "--checkpoint", "kept", cwd=tmp_path)
-    assert (one_file.returncode, one_file.stdout) == (0, alone.out), one_file.stderr
-    # Fits that are made again need all rows on rank 0.
-    again = launched(2, *program[: -len(given)], *given, "y ~ x1 + x2", "--sensitivity", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert again.stdout.startswith(alone.out)
-    assert "The largest move is" in again.stdout
-    for words, about in (
-        (["fit", "--cleint", "c"], "the following arguments are required"),
-        (["fit", "--help"], "usage:"),
+    monkeypatch.chdir(tmp_path)
+
+    def fit(data, *options, formula="y ~ x1 + x2"):
+        return ["fit", data, "--client", "client", "--network", "edges.csv", "--formula", formula, *options]
+
+    assert main(fit("rows.csv")) == 0
+    alone = capsys.readouterr().out
+    assert main(fit("parts/*.parquet")) == 0
+    assert capsys.readouterr().out == alone
+    # As the shell starts it.
+    program = [sys.executable, "-m", "adfl_stats"]
+    both = launched(2, *program, *fit("rows.csv", "--json", "fit.json"), cwd=tmp_path)
+    assert (both.returncode, both.stdout) == (0, alone), both.stderr
+    assert (tmp_path / "fit.json").exists()
+    done = commands(
+        tmp_path,
+        partitions=fit("parts/*.parquet", "--mpi"),
+        # One file, of which a rank reads the row groups of its clients.
+        file=fit("rows.parquet", "--checkpoint", "kept"),
+        # Fits that are made again need all rows on rank 0.
+        again=fit("rows.parquet", "--sensitivity"),
+        wrong=fit("rows.csv", "--mpi", formula="y ~ x9"),
+        share=fit("rows.csv", "--screen", "2"),
+        typo=["fit", "--cleint", "c"],
+        help=["fit", "--help"],
+        completion=["completion", "bash"],
+        # What rank 0 alone meets once the fit is done is no failure of ranks.
+        full=fit("rows.csv", "--json", "/dev/full" if Path("/dev/full").exists() else "fit.json"),
+    )
+    for name in ("partitions", "file"):
+        assert (done[name].status, done[name].out) == ([0, 0], alone), done[name].err
+    assert done["again"].status == [0, 0], done["again"].err
+    assert done["again"].out.startswith(alone)
+    assert "The largest move is" in done["again"].out
+    for name, message in (("wrong", "adfl-stats: "), ("share", "--screen is 2; it must lie in (0, 1)")):
+        assert done[name].status == [2, 2]
+        assert done[name].out == ""
+        assert done[name].err.count(message) == 1, done[name].err
+    for name, status, about in (
+        ("typo", 2, "the following arguments are required"),
+        ("help", 0, "usage:"),
         # A command that is not spread runs once.
-        (["completion", "bash"], "complete -"),
+        ("completion", 0, "complete -"),
     ):
-        said = launched(2, *program[: -len(given)], *words, cwd=tmp_path)
-        assert (said.stdout + said.stderr).count(about) == 1, said.stdout + said.stderr
+        assert done[name].status == [status] * 2
+        assert (done[name].out + done[name].err).count(about) == 1, done[name]
+    assert "runs in one of 2 processes" in done["completion"].err
+    if Path("/dev/full").exists():
+        assert done["full"].err == "adfl-stats: [Errno 28] No space left on device\n"
+        assert done["full"].status == [2, 0]
     # One rank sees no folder "parts" to write to: all end, and what is wrong is said with the rank.
     other = tmp_path / "elsewhere"
     other.mkdir()
-    command = [*program, "y ~ x1 + x2", "--json", "parts/fit.json"]
-    alone = launched(1, "-wdir", tmp_path, *command, ":", "-n", "1", "-wdir", other, *command, timeout=60)
-    assert (alone.returncode, alone.stdout) == (2, "")
-    assert alone.stderr.startswith("on rank 1 of 2: adfl-stats fit: argument --json: 'parts/fit.json' cannot be")
-    wrong = launched(2, *program, "y ~ x9", "--mpi", cwd=tmp_path)
-    assert wrong.returncode == 2
-    assert wrong.stderr.count("adfl-stats: ") == 1, wrong.stderr
-    if Path("/dev/full").exists():
-        # What rank 0 alone meets once the fit is done is no failure of ranks.
-        full = launched(2, *program, "y ~ x1 + x2", "--json", "/dev/full", cwd=tmp_path)
-        assert (full.returncode, full.stderr) == (2, "adfl-stats: [Errno 28] No space left on device\n")
+    command = [*program, *fit("rows.csv", "--json", "parts/fit.json")]
+    ended = launched(1, "-wdir", tmp_path, *command, ":", "-n", "1", "-wdir", other, *command, timeout=60)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("on rank 1 of 2: adfl-stats fit: argument --json: 'parts/fit.json' cannot be")
 
 
 # mpi4py's own word on it, where this is the first import.
