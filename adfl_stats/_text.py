@@ -90,7 +90,8 @@ def counted(number: int, verb: str = "", verbs: str = "") -> str:
 
 def framed(title: str, table: str, notes: Iterable[str] = ()) -> str:
     """Return a table between rules, with a title above and notes below."""
-    lines = [titled(title), rule(), printable_lines(table), rule()]
+    body = (line.rstrip() for line in printable_lines(table).split("\n"))
+    lines = [titled(title), rule(), *body, rule()]
     return "\n".join([*lines, *(line for note in notes for line in wrapped(note))])
 
 

@@ -223,7 +223,12 @@ class Report:
             lines += wrapped(check.note, "    ", "    ") if check.note != after else []
         lines.append(rule())
         for name, table in self.tables.items():
-            lines += ["", name, _dashed(table).to_string(float_format=_shown), ""]
+            # Words stand below the numbers, so that the page is wide enough.
+            numbers = table.drop(columns="note", errors="ignore")
+            lines += ["", name, _dashed(numbers).to_string(float_format=_shown)]
+            for row, note in table.get("note", pd.Series(dtype=str)).items():
+                lines += wrapped(f"{row}: {note}", later="  ") if note else []
+            lines.append("")
         if self.advice:
             lines.append("Advice:")
             for entry in self.advice:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from adfl_stats._arguments import in_interval, one_of
-from adfl_stats._text import factor_text, number, printable_lines, wrapped
+from adfl_stats._text import factor_text, framed, number, printable_lines
 from adfl_stats._types import Array
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.numerical_error import consensus_error, floored, standard_errors_at
@@ -175,16 +175,17 @@ class Rates:
 
     def __str__(self) -> str:
         where = "other coordinates than the paper's" if self.preconditioned else "the paper's coordinates"
-        lines = [f"Rates at step {self.step:.4g}, in {where}", "", f"{'':<10} {'factor':>12} {'rounds to 1/1000':>17}"]
-        notes = []
-        for name, row in self.to_frame().iterrows():
-            lines.append(f"{name:<10} {factor_text(row['factor']):>12} {number(row['rounds']):>17}")
+        table, notes = self.to_frame().rename_axis(None), []
+        for name, row in table.iterrows():
             note = "; ".join(part for part in (row["place"], row["note"]) if part)
-            notes += wrapped(f"{name}: {note}", later="  ") if note else []
-        floor = number(self.paper_floor) if math.isfinite(self.paper_floor) else "none"
-        lines += [*notes, "", "Error floor", self.floor.to_string(float_format=number)]
-        floor += "; down-weighted clients count as abnormal" if math.isfinite(self.paper_floor) else ""
-        return "\n".join([*lines, "", f"Floor of Proposition 1, up to its constant: {floor}"])
+            notes += [f"{name}: {note}"] if note else []
+        bounded = math.isfinite(self.paper_floor)
+        floor = f"{number(self.paper_floor)}; down-weighted clients count as abnormal" if bounded else "none"
+        notes.append(f"Floor of Proposition 1, up to its constant: {floor}")
+        factors = table[["factor", "rounds"]].rename(columns={"rounds": "rounds to 1/1000"})
+        text = factors.to_string(formatters={"factor": factor_text, "rounds to 1/1000": number})
+        text += f"\n\nError floor\n{self.floor.to_string(float_format=number)}"
+        return framed(f"Rates at step {self.step:.4g}, in {where}", text, notes)
 
     __repr__ = __str__
 
