@@ -167,7 +167,7 @@ def test_fit_command_agrees_with_the_library(tmp_path, capsys):
     assert main([*command, "--screen", "0.5"]) == 0
     assert "at q = 0.5" in capsys.readouterr().out
     assert main([*command, "--screen", "2"]) == 2
-    assert "q is 2; it must lie in (0, 1)" in capsys.readouterr().err
+    assert "--screen is 2; it must lie in (0, 1)" in capsys.readouterr().err
 
 
 def test_fit_command_refuses_bad_input_with_one_line(tmp_path, capsys):
