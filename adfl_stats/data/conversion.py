@@ -24,7 +24,7 @@ from adfl_stats._arguments import float64_array, listing
 from adfl_stats._frames import widened
 from adfl_stats._types import Array, Ints
 from adfl_stats.data.columns import coded_response, offset_and_exposure
-from adfl_stats.data.evaluation import (
+from adfl_stats.data.model_matrix import (
     check_columns,
     check_terms,
     evaluated,

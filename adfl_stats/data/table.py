@@ -12,7 +12,7 @@ import pandas as pd
 from adfl_stats._arguments import listing
 from adfl_stats._frames import foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array
-from adfl_stats.data.evaluation import (
+from adfl_stats.data.model_matrix import (
     check_columns,
     check_levels,
     check_terms,

@@ -7,7 +7,7 @@ import numpy as np
 from adfl_stats._arguments import listing
 from adfl_stats._types import FamilyLike
 from adfl_stats.data.client_data import ClientData, assembled
-from adfl_stats.data.evaluation import text_numbers
+from adfl_stats.data.model_matrix import text_numbers
 from adfl_stats.losses.families import Family, resolve_family
 from adfl_stats.losses.point_sums import Gather, ours_only
 
