@@ -17,8 +17,9 @@ from adfl_stats._model_theory import ModelTheory
 from adfl_stats._model_warnings import warn_of_network
 from adfl_stats._threads import one_blas_thread
 from adfl_stats._types import FamilyLike, FrameLike
-from adfl_stats.data.client_data import ClientData, table_data
+from adfl_stats.data.client_data import ClientData
 from adfl_stats.data.formula import callers_names
+from adfl_stats.data.from_table import table_data
 from adfl_stats.data.table import rows_and_formula
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.gossip import Gossip

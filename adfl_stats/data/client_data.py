@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from os import PathLike
@@ -28,13 +28,13 @@ from adfl_stats.data.columns import (
 )
 from adfl_stats.data.formula import ParsedFormula, callers_names
 from adfl_stats.data.parts import check_parts
-from adfl_stats.data.table import read_table, rows_and_formula
-from adfl_stats.data.views import changeable, frozen
+from adfl_stats.data.table import rows_and_formula
+from adfl_stats.data.views import frozen
 
 if TYPE_CHECKING:
     from formulaic import ModelSpec
 
-__all__ = ["ClientData", "assembled", "table_data"]
+__all__ = ["ClientData", "assembled"]
 
 # Rows in one piece. Ours: with 50 columns 3 MB, of the order of a processor's cache.
 BLOCK_ROWS = 8192
@@ -243,6 +243,8 @@ class ClientData:
         >>> ClientData.from_frame(frame, "y ~ arm", "site").names
         ['Intercept', 'arm[T.y]']
         """
+        from adfl_stats.data.from_table import table_data
+
         rows, text = rows_and_formula(frame, formula, data, "from_frame")
         if client is None:
             raise TypeError("from_frame lacks client; call from_frame(frame, formula, client)")
@@ -383,26 +385,9 @@ class ClientData:
         >>> data.setting_aside(np.array([False, True])).X.ravel().tolist()
         [1.0, 1.0, 0.0, 0.0]
         """
-        X, y = changeable(self.X), changeable(self.y)
-        linear_offset = None if self.linear_offset is None else changeable(self.linear_offset)
-        weights = None if self.row_weights is None else changeable(self.row_weights)
-        # A response of another client is in the family's domain.
-        response = float(self.y[self.offsets[np.argmin(clients)]])
-        for m in np.flatnonzero(clients):
-            rows = slice(*self.offsets[m : m + 2])
-            X[rows], y[rows] = 0.0, response
-            if linear_offset is not None:
-                linear_offset[rows] = 0.0
-            if weights is not None:
-                weights[rows] = 1.0
-        return assembled(
-            self,
-            X=frozen(X),
-            y=frozen(y),
-            linear_offset=None if linear_offset is None else frozen(linear_offset),
-            row_weights=None if weights is None else frozen(weights),
-            set_aside=frozen(clients),
-        )
+        from adfl_stats.data.rearranged import with_zeros
+
+        return with_zeros(self, clients)
 
     def in_order(self, labels: Iterable[Hashable]) -> ClientData:
         """Return the same data with the clients in another order; rows are copied.
@@ -423,28 +408,9 @@ class ClientData:
         >>> data.in_order(["b", "a"]).y.tolist()
         [1.0, 2.0, 0.0]
         """
-        wanted = pd.Index(list(labels))
-        order = self.labels.get_indexer(wanted)
-        if len(wanted) != self.n_clients or (np.sort(order) != np.arange(self.n_clients)).any():
-            raise ValueError(
-                f"labels must be the {self.n_clients} clients of the data, each once, in another order; found are "
-                f"{len(wanted)}, of which the data have {len(np.unique(order[order >= 0]))}"
-            )
-        sizes = self.sizes[order]
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        rows = np.repeat(self.offsets[order] - offsets[:-1], sizes) + np.arange(self.n_rows)
-        return assembled(
-            self,
-            X=frozen(self.X[rows]),
-            y=frozen(self.y[rows]),
-            offsets=frozen(offsets.astype(np.int64)),
-            labels=self.labels[order],
-            linear_offset=None if self.linear_offset is None else frozen(self.linear_offset[rows]),
-            row_weights=None if self.row_weights is None else frozen(self.row_weights[rows]),
-            row_order=frozen(rows if self.row_order is None else self.row_order[rows]),
-            set_aside=None if self.set_aside is None else frozen(self.set_aside[order]),
-            cuts=None,
-        )
+        from adfl_stats.data.rearranged import reordered
+
+        return reordered(self, labels)
 
     def blocks(self, m: int) -> Iterator[slice]:
         """Yield slices of a client's rows, small enough for temporary arrays beside a memory map.
@@ -483,13 +449,3 @@ def assembled(base: ClientData | None = None, /, **parts: Any) -> ClientData:
         before = field.default if base is None else getattr(base, field.name)
         object.__setattr__(data, field.name, parts.get(field.name, before))
     return data
-
-
-def table_data(
-    frame: FrameLike, formula: str, roles: Mapping[str, Any], missing: str, caller: Mapping[str, Any]
-) -> ClientData:
-    """Return the data of a table and a formula, which may use functions and constants of the calling code."""
-    one_of(missing, "missing", ("raise", "drop"))
-    table = read_table(frame, formula, roles, missing, caller)
-    data = ClientData.from_arrays(table.X, table.y, names=table.names, **table.roles)
-    return assembled(data, spec=table.spec, formula=table.formula, n_dropped=table.n_dropped)
