@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from adfl_stats.methods import Method
 
 __all__ = [
+    "Apply",
     "Array",
     "ArrowStream",
     "ClientSet",
@@ -36,6 +37,8 @@ __all__ = [
 Array: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
+# A product of a matrix with a vector, or another function of arrays.
+Apply: TypeAlias = Callable[[Array], Array]
 # What scipy's sparse matrices index with: int32 or int64.
 Indices: TypeAlias = NDArray[np.signedinteger]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +13,7 @@ from scipy import sparse
 from scipy.sparse import linalg
 from threadpoolctl import threadpool_limits
 
-from adfl_stats._types import Array, Mask
+from adfl_stats._types import Apply, Array, Mask
 from adfl_stats.network import structure
 from adfl_stats.network.products import Products
 
@@ -33,7 +32,6 @@ EXACT_UP_TO, TOLERANCES = 20_000, (1e-8, 1e-6, 1e-4)
 # Multiply-adds that the products of an iteration may take together, and the fewest and most products. Ours: some
 # seconds to a minute.
 WORK, LEAST_PRODUCTS, MOST_PRODUCTS = 2e10, 200, 2000
-Apply = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)

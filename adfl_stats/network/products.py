@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 
-from adfl_stats._types import Array
+from adfl_stats._types import Apply, Array
 
 __all__ = ["Products"]
 
-Apply = Callable[[Array], Array]
 
 # Longer vectors exceed the processor's caches: at 10^6 clients products in panels of so many columns take half the
 # time.
