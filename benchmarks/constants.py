@@ -48,12 +48,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
-from real_clients import network
+from real_clients import network, sums_of_client
 
 import adfl_stats as ad
 from adfl_stats._threads import one_blas_thread
 from adfl_stats.engine.pooled import pooled_estimate
-from adfl_stats.losses.client_sums import client_moments
 from adfl_stats.simulate.field_designs import FieldCell, draw
 
 PACKAGE = "adfl_stats"
@@ -310,7 +309,7 @@ def _oracle(family: str, X: np.ndarray, y: np.ndarray, client: np.ndarray) -> tu
     if found is None:
         raise ValueError("the ordinary clients have no pooled estimate")
     information = sum(
-        n * client_moments(data, glm, found.params, m).information for m, n in enumerate(data.totals.tolist())
+        n * sums_of_client(data, glm, found.params, m).information for m, n in enumerate(data.totals.tolist())
     )
     noise = float(np.mean(np.square(y - X @ found.params))) if glm.linear else 1.0
     return found.params, np.sqrt(noise * np.diag(np.linalg.inv(information)))

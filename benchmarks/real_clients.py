@@ -3,8 +3,8 @@
     python benchmarks/real_clients.py [--replicates 100] [--jobs 2] [--cells PATTERN ...] [--rivals] [--real]
                                       [--small] [--output FILE.csv]
 
-Each line is one setting of `adfl_stats.field_designs` ("gaussian-*", "*-flip", ... choose some of them), fitted by
-``fit()`` on a directed circle in which everybody hears five others. Monte-Carlo standard errors
+Each line is one setting of `adfl_stats.simulate.field_designs` ("gaussian-*", "*-flip", ... choose some of them),
+fitted by ``fit()`` on a directed circle in which everybody hears five others. Monte-Carlo standard errors
 stand behind "+-".
 
 RE        squared error of the oracle, which pools the rows of the normal clients, over that of the fit
@@ -49,8 +49,11 @@ from joblib import Parallel, delayed
 
 import adfl_stats as ad
 from adfl_stats._threads import one_blas_thread
+from adfl_stats.data.batches import of_clients, whole_clients
+from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.pooled import pooled_estimate
-from adfl_stats.losses.client_sums import client_moments
+from adfl_stats.losses.client_sums import ClientSums, client_sums_of
+from adfl_stats.losses.family import Family
 from adfl_stats.simulate.field_designs import CELLS, FieldCell, draw
 
 Q, WEIGHT, MOST_ZERO = 0.1, 0.5, 0.02
@@ -153,15 +156,23 @@ def _measured(res: ad.Results, theta0: np.ndarray, bad: np.ndarray) -> dict[str,
     return found
 
 
+def sums_of_client(data: ClientData, family: Family, theta: np.ndarray, m: int) -> ClientSums:
+    """Return client m's gradient, Hessian, information and dispersion at theta (P,)."""
+    alone = of_clients(data, slice(m, m + 1))
+    (pieces,) = whole_clients(alone, len(theta))
+    sums = client_sums_of(alone, family, theta[None], pieces)
+    return ClientSums(*(part[0] for part in vars(sums).values()))
+
+
 def _ceiling(model: ad.DecentralizedGLM, theta0: np.ndarray, bad: np.ndarray) -> float:
     if not bad.any():
         return np.nan
     data, family = model.data, model.family
     statistic = np.empty(len(bad))
     for m in range(len(bad)):
-        found = client_moments(data, family, theta0, m)
+        sums = sums_of_client(data, family, theta0, m)
         # A client with fewer rows than columns has a flat loss in some directions.
-        statistic[m] = data.totals[m] * found.gradient @ np.linalg.pinv(found.information) @ found.gradient
+        statistic[m] = data.totals[m] * sums.gradient @ np.linalg.pinv(sums.information) @ sums.gradient
     return float(np.mean(statistic[bad] > np.quantile(statistic[~bad], 1.0 - MOST_ZERO)))
 
 

@@ -126,8 +126,8 @@ def pooled(repeats: int) -> list[Row]:
     for family in ("binomial", "poisson"):
         task = problem(family, np.full(M, N_ROWS), network=ad.networks.complete(M))
         theta = np.zeros((M, 1, P))
-        metric, curvatures = task.coordinates(np.zeros(P))
-        loss, alpha, rounds = task.glm.loss(metric), np.full((M, 1), 1.0 / curvatures.mean()), 150
+        metric, largest_curvature = task.coordinates(np.zeros(P))
+        loss, alpha, rounds = task.glm.loss(metric), np.full((M, 1), 1.0 / largest_curvature.mean()), 150
         combiner = Exchange(task).combiner
 
         def mine(combiner=combiner, loss=loss, theta=theta, alpha=alpha, rounds=rounds) -> np.ndarray:

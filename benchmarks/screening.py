@@ -29,10 +29,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from real_clients import sums_of_client
 from scipy import stats
 
 import adfl_stats as ad
-from adfl_stats.losses.client_sums import client_moments
 
 Q = 0.1
 
@@ -111,8 +111,8 @@ def at_the_truth(model: ad.DecentralizedGLM, theta0: np.ndarray) -> np.ndarray:
     """Return the flags of Rao's test of each client at the true parameter, with its true dispersion of one."""
     p_values = []
     for m in range(model.data.n_clients):
-        found = client_moments(model.data, model.family, theta0, m)
-        score = model.data.totals[m] * found.gradient @ np.linalg.solve(found.information, found.gradient)
+        sums = sums_of_client(model.data, model.family, theta0, m)
+        score = model.data.totals[m] * sums.gradient @ np.linalg.solve(sums.information, sums.gradient)
         p_values.append(stats.chi2.sf(score, len(theta0)))
     return stats.false_discovery_control(p_values) <= Q
 

@@ -54,7 +54,7 @@ class Batch:
     sizes: Ints
 
     @cached_property
-    def starts(self) -> Ints:
+    def first_rows(self) -> Ints:
         """Where each client's rows begin, counted within the batch."""
         return np.cumsum(self.sizes) - self.sizes
 
@@ -64,7 +64,7 @@ class Batch:
 
     def sums(self, values: Array) -> Array:
         """Return each client's sum of the values (R, ...) of its rows."""
-        return np.add.reduceat(values, self.starts, axis=0)
+        return np.add.reduceat(values, self.first_rows, axis=0)
 
     def medians(self, values: Array) -> Array:
         """Return each client's medians of the values (R, a) of its rows, (C, a)."""
@@ -104,7 +104,7 @@ class Batch:
     def _by_size(self) -> list[tuple[Ints, Ints]]:
         """The clients of each size, and the places of their rows (c, size): their products are stacked."""
         groups = [np.flatnonzero(self.sizes == size) for size in np.unique(self.sizes)]
-        return [(which, self.starts[which, None] + np.arange(self.sizes[which[0]])) for which in groups]
+        return [(which, self.first_rows[which, None] + np.arange(self.sizes[which[0]])) for which in groups]
 
 
 def whole_clients(data: ClientData, P: int) -> Iterator[list[Batch]]:
@@ -157,8 +157,8 @@ def one_pass(data: ClientData, *sums: RowSums) -> list[Any]:
 
 def places(parts: Sequence[slice], M: int) -> Callable[[slice], int]:
     """Return in which of the parts of M clients, which follow one another, some clients of one part are."""
-    starts = [at.indices(M)[0] for at in parts]
-    return lambda clients: int(np.searchsorted(starts, clients.start, side="right")) - 1
+    first = [at.indices(M)[0] for at in parts]
+    return lambda clients: int(np.searchsorted(first, clients.start, side="right")) - 1
 
 
 def client_chunks(M: int, P: int, part: slice = slice(None)) -> list[slice]:

@@ -24,6 +24,8 @@ from adfl_stats._arguments import float64_array, listing
 from adfl_stats._frames import widened
 from adfl_stats._types import Array, Ints
 from adfl_stats.data.columns import coded_response, offset_and_exposure
+from adfl_stats.data.formula import columns_used, parsed_formula, refuse_holes
+from adfl_stats.data.map_files import MapFile
 from adfl_stats.data.model_matrix import (
     check_columns,
     check_terms,
@@ -32,8 +34,6 @@ from adfl_stats.data.model_matrix import (
     formula_offset,
     formula_response,
 )
-from adfl_stats.data.formula import columns_used, parsed_formula, refuse_holes
-from adfl_stats.data.map_files import MapFile
 
 __all__ = ["Conversion", "Request"]
 

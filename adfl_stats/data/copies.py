@@ -72,8 +72,8 @@ class RowHashes:
     def add(self, data: ClientData, batch: Batch) -> None:
         """Hash the rows of a batch."""
         rows, designs = row_hashes(data, batch.rows)
-        self.digests[batch.clients] += np.add.reduceat(rows, batch.starts)
-        self.designs[batch.clients] += np.add.reduceat(designs, batch.starts)
+        self.digests[batch.clients] += np.add.reduceat(rows, batch.first_rows)
+        self.designs[batch.clients] += np.add.reduceat(designs, batch.first_rows)
         owners = batch.spread(np.arange(batch.clients.start, batch.clients.stop, dtype=np.uint64))
         block = np.stack([designs, rows, owners])
         self.kept.append(block[:, designs % np.uint64(self.modulus) == 0] if self.modulus > 1 else block)

@@ -23,9 +23,9 @@ from adfl_stats._warn import warn
 from adfl_stats.data.client_data import ClientData, assembled
 from adfl_stats.data.columns import coded_response
 from adfl_stats.data.conversion import Conversion, Request
-from adfl_stats.data.model_matrix import formula_design, formula_response
 from adfl_stats.data.formula import parsed_formula
 from adfl_stats.data.map_files import about, check, opened, sealed
+from adfl_stats.data.model_matrix import formula_design, formula_response
 from adfl_stats.errors import StorageError, StorageWarning
 
 __all__ = ["client_data"]

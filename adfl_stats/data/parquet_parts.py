@@ -104,7 +104,7 @@ class PartConversion(Conversion):
         All parts that can be read here.
     scanned : slice
         Those of them that are counted here.
-    exchange : callable
+    allgather : callable
         From what one place brings to what all bring, in their order.
     shared : bool
         Whether all places can read the same parts: clients are then those of all places, else those of ours.
@@ -117,19 +117,19 @@ class PartConversion(Conversion):
         request: Request,
         parts: Sequence[Part],
         scanned: slice,
-        exchange: Callable[[Any], list[Any]],
+        allgather: Callable[[Any], list[Any]],
         *,
         shared: bool,
         order: pd.Index | None = None,
     ) -> None:
         self._order = order
-        self._parts, self._scanned, self._exchange, self._shared = parts, parts[scanned], exchange, shared
+        self._parts, self._scanned, self._allgather, self._shared = parts, parts[scanned], allgather, shared
         self._wanted: pd.Index | None = None
         super().__init__(request, parts[0], None)
 
     def _varying_columns(self) -> list[str]:
         """Return the columns whose levels matter to any place."""
-        return sorted({name for names in self._exchange(super()._varying_columns()) for name in names})
+        return sorted({name for names in self._allgather(super()._varying_columns()) for name in names})
 
     def _scan(self) -> Survey:
         """Return what all places find; rows of clients and their numbers are those of all, or of ours."""
@@ -140,7 +140,7 @@ class PartConversion(Conversion):
             one = super()._scan()
             clients.append(one.labels)
             self._add(mine, one)
-        survey, places = Survey.nothing(self.used), self._exchange(mine)
+        survey, places = Survey.nothing(self.used), self._allgather(mine)
         for one in places:
             self._add(survey, one)
         if not self._shared:
@@ -149,7 +149,7 @@ class PartConversion(Conversion):
             raise ValueError(f"{self.request.table} has no rows without missing values; no row is left to fit")
         if self._order is not None:
             self._reorder(survey, self._order)
-        self._ranges = self._exchange([_range(survey.labels, labels) for labels in clients])
+        self._ranges = self._allgather([_range(survey.labels, labels) for labels in clients])
         return survey
 
     def _reorder(self, survey: Survey, order: pd.Index) -> None:

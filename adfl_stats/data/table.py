@@ -12,6 +12,7 @@ import pandas as pd
 from adfl_stats._arguments import listing
 from adfl_stats._frames import foreign_frame, pandas_columns, plain_column
 from adfl_stats._types import Array
+from adfl_stats.data.formula import ParsedFormula, columns_used, parsed_formula, refuse_holes
 from adfl_stats.data.model_matrix import (
     check_columns,
     check_levels,
@@ -20,7 +21,6 @@ from adfl_stats.data.model_matrix import (
     formula_offset,
     formula_response,
 )
-from adfl_stats.data.formula import ParsedFormula, columns_used, parsed_formula, refuse_holes
 
 __all__ = ["Table", "read_table", "rows_and_formula"]
 

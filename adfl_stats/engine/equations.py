@@ -43,7 +43,7 @@ class Solutions:
     theta : ndarray (R, P)
         A set of weights whose clients do not identify all coefficients has the solution nearest to its start.
     inverses : ndarray (R, P, P)
-        Pseudo-inverses of the weighted curvatures, near the solutions.
+        Pseudo-inverses of the weighted Hessians, near the solutions.
     ranks : ndarray (R,)
         Ranks of these.
     reached : ndarray (R,) of bool
@@ -57,7 +57,7 @@ class Solutions:
 
 
 class System(Protocol):
-    """R systems of P estimating equations, by their slopes and curvatures.
+    """R systems of P estimating equations, by their slopes and Hessians.
 
     Attributes
     ----------
@@ -73,8 +73,8 @@ class System(Protocol):
     def slopes(self, theta: Array) -> Array:
         """Return each system's slope at its row of theta (R, P)."""
 
-    def curvatures(self, points: Array, which: Mask) -> Array:
-        """Return the curvatures of some systems at their rows of points (R, P)."""
+    def hessians_at(self, points: Array, which: Mask) -> Array:
+        """Return the Hessians of some systems at their rows of points (R, P)."""
 
 
 class Equations:
@@ -109,18 +109,18 @@ class Equations:
         counted = np.where(shares[:, :, None] > 0.0, gradients, 0.0)
         return self.transport.total(lambda at: np.einsum("mr,mrp->rp", shares[at], counted[at]))
 
-    def curvatures(self, points: Array, which: Mask) -> Array:
-        """Return M^-1 sum_m v_mr H_m(points_r) for the runs `which`; runs with the same curvature share a pass."""
+    def hessians_at(self, points: Array, which: Mask) -> Array:
+        """Return M^-1 sum_m v_mr H_m(points_r) for the runs `which`; runs with the same Hessians share a pass."""
         waiting, out = which.copy(), np.empty((*points.shape, points.shape[1]))
         while waiting.any():
             first = int(np.argmax(waiting))
             same = waiting & (self.quadratic | (points == points[first]).all(axis=1))
             same[first] = True
-            out[same] = self._curvatures_at(points[first], self.shares[:, same])
+            out[same] = self._weighted_hessians(points[first], self.shares[:, same])
             waiting &= ~same
         return out[which]
 
-    def _curvatures_at(self, point: Array, shares: Array) -> Array:
+    def _weighted_hessians(self, point: Array, shares: Array) -> Array:
         """Return sum_m shares_mr H_m(point), (R, P, P)."""
         return self.transport.total(lambda at: self.glm.of(at).weighted_curvatures(point, shares[at]))
 
@@ -145,13 +145,13 @@ def solve(equations: System, start: Array, small: float = SMALL, like: Solutions
     Parameters
     ----------
     equations : System
-        Their slopes and curvatures.
+        Their slopes and Hessians.
     start : ndarray (R, P)
         Where to begin.
     small : float
         Relative size of a step that ends the search, if the step had a good curvature.
     like : Solutions, optional
-        Of a similar problem, whose curvatures are used while they are accurate enough: they cost more than slopes.
+        Of a similar problem, whose Hessians are used while they are accurate enough: they cost more than slopes.
     """
     R, P = start.shape
     theta = np.array(start, dtype=np.float64)
@@ -169,7 +169,7 @@ def solve(equations: System, start: Array, small: float = SMALL, like: Solutions
         if which.any():
             which = moving.copy() if common else which
             points = np.broadcast_to(np.median(theta[which], axis=0), theta.shape) if common else theta
-            roots, ranks[which] = roots_of_inverses(equations.curvatures(points, which))
+            roots, ranks[which] = roots_of_inverses(equations.hessians_at(points, which))
             inverse[which] = roots @ roots.transpose(0, 2, 1)
         exact |= which & quadratic
         # The exact curvature at this step.

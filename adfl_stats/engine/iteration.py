@@ -111,8 +111,8 @@ def _cautiously(problem: Problem, start: Array, steps: ClientSteps, scheme: Sche
     """
     metric: Array | None = None
     if np.isinf(scheme.descent.clip):
-        metric, curvatures = problem.coordinates(problem.mean(start), steps.weights)
-        step = scheme.caution * safe_step(steps.factors, curvatures, problem.transport)
+        metric, largest_curvature = problem.coordinates(problem.mean(start), steps.weights)
+        step = scheme.caution * safe_step(steps.factors, largest_curvature, problem.transport)
     else:
         # The length to clip at is in the user's coordinates.
         step = scheme.caution * plain_step(problem, steps, start)

@@ -83,9 +83,9 @@ def _settle(problem: Problem, start: Array, steps: ClientSteps, plan: Plan, labe
     """Solve for the limit, at a step that makes it accurate enough; run rounds where there is none."""
     metric, bound = None, None
     if plan.step is None:
-        metric, curvatures = problem.coordinates(problem.mean(start), steps.weights)
-        step = safe_step(steps.factors, curvatures, problem.transport)
-        bound = curvatures if problem.glm.family.has_global_bound else None
+        metric, largest_curvature = problem.coordinates(problem.mean(start), steps.weights)
+        step = safe_step(steps.factors, largest_curvature, problem.transport)
+        bound = largest_curvature if problem.glm.family.has_global_bound else None
     else:
         step = plan.step
     run = Run(np.array(start, dtype=np.float64), step, began=start, metric=metric)

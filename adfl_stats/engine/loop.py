@@ -62,9 +62,9 @@ class Loop:
         return True
 
 
-def safe_step(factors: Array, curvatures: Array, transport: Transport = LOCAL) -> float:
+def safe_step(factors: Array, largest_curvature: Array, transport: Transport = LOCAL) -> float:
     """Return one over the largest curvature of any client's weighted loss, half the stability limit."""
-    return 1.0 / float(transport.largest(factors * curvatures))
+    return 1.0 / float(transport.largest(factors * largest_curvature))
 
 
 def plain_step(problem: Problem, steps: ClientSteps, theta: Array) -> float:

@@ -20,7 +20,7 @@ from adfl_stats.data.batches import whole_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
-from adfl_stats.losses.client_sums import moments
+from adfl_stats.losses.client_sums import client_sums_of
 from adfl_stats.losses.design_checks import Extremes
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
@@ -87,7 +87,7 @@ def _numbers(data: ClientData, family: Family, theta: Array) -> tuple[Mask, Arra
     """Return which clients have finite numbers at theta, and the diagonals of the bounds on their curvature (M, p)."""
     finite, magnitudes = np.ones(data.n_clients, dtype=bool), np.zeros((data.n_clients, data.X.shape[1]))
     for pieces in whole_clients(data, len(theta)):
-        sums, at = moments(data, family, theta[None], pieces), pieces[0].clients
+        sums, at = client_sums_of(data, family, theta[None], pieces), pieces[0].clients
         for part in (sums.gradient, sums.hessian, sums.information, sums.dispersion):
             finite[at] &= np.isfinite(part).reshape(len(part), -1).all(axis=1)
     for clients, matrices in curvature_matrices(data, family, theta, bound=True):

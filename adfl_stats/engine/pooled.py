@@ -92,7 +92,7 @@ class _OwnEquations:
     def slopes(self, theta: Array) -> Array:
         return self.glm.gradients(theta[:, None])[:, 0]
 
-    def curvatures(self, points: Array, which: Mask) -> Array:
+    def hessians_at(self, points: Array, which: Mask) -> Array:
         return np.concatenate([matrices[which[clients]] for clients, matrices in self.glm.newton_curvature(points)])
 
 

@@ -24,7 +24,7 @@ from adfl_stats._types import Array
 from adfl_stats.data.batches import client_chunks
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.transport import EVERYBODY, Members
-from adfl_stats.losses.client_sums import ClientMoments
+from adfl_stats.losses.client_sums import ClientSums
 from adfl_stats.losses.point_sums import PointSums
 
 __all__ = ["ClientDiagnostics", "gather_diagnostics"]
@@ -93,7 +93,7 @@ def gather_diagnostics(
     return ClientDiagnostics(mirror, mirror_mean, deletion_shift)
 
 
-def _without(H: Array, share: Array, clients: ClientMoments, rest: Array) -> Array:
+def _without(H: Array, share: Array, clients: ClientSums, rest: Array) -> Array:
     """Return the Newton steps from the solution of the equation to that of the equation without each client.
 
     `share` (C,) is what the client's mean loss counts in the equation. `rest` is how far the estimate is

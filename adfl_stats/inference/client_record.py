@@ -369,10 +369,10 @@ def _noise(summaries: Summaries, null: Null, *, known: bool) -> tuple[Array, Mas
     if known or not typical > 0.0:
         return np.full(M, np.nan), np.zeros(M, dtype=bool)
     noise = summaries.dispersions / typical
-    spare = np.maximum(summaries.sizes - summaries.ranks, 1.0)
-    spare = 2.0 / (2.0 / spare + null.kurtosis / np.maximum(summaries.sizes, 1.0))
+    residual_df = np.maximum(summaries.sizes - summaries.ranks, 1.0)
+    df = 2.0 / (2.0 / residual_df + null.kurtosis / np.maximum(summaries.sizes, 1.0))
     with np.errstate(invalid="ignore"):
-        beyond = stats.chi2.sf(noise * spare, spare) * everybody < FAMILY_LEVEL
+        beyond = stats.chi2.sf(noise * df, df) * everybody < FAMILY_LEVEL
     return noise, np.isfinite(noise) & beyond & (noise > NOISY) & (summaries.ranks > 0)
 
 

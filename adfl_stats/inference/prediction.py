@@ -18,8 +18,8 @@ from adfl_stats._frames import foreign_frame, is_foreign_frame, pandas_columns, 
 from adfl_stats._text import printable_lines
 from adfl_stats._types import Array, FrameLike
 from adfl_stats.data.columns import offset_and_exposure
-from adfl_stats.data.model_matrix import check_columns, evaluated, formula_offset
 from adfl_stats.data.formula import Expression, refuse_index
+from adfl_stats.data.model_matrix import check_columns, evaluated, formula_offset
 from adfl_stats.inference.covariance import Inference
 from adfl_stats.inference.record import FitRecord
 

@@ -222,7 +222,7 @@ def _part(parts: dict[str, Any], name: str) -> Any:
 
 def _check_arrays(arrays: dict[str, Any], M: int, P: int) -> None:
     """Raise StorageError, which names the array, unless each has its axes and holds real numbers."""
-    sizes = {"M": M, "P": P, "3": 3}
+    lengths = {"M": M, "P": P, "3": 3}
     for name, array in arrays.items():
         if array.dtype.kind not in "fiub" or not array.dtype.isnative:
             raise StorageError(f"its array {name!r} holds {array.dtype} instead of real numbers")
@@ -230,9 +230,9 @@ def _check_arrays(arrays: dict[str, Any], M: int, P: int) -> None:
         axes = "nM" if name.startswith("history.") else _AXES.get(name)
         if axes is None:
             continue
-        wanted = tuple(sizes.get(axis, "any") for axis in axes.rstrip("!"))
+        wanted = tuple(lengths.get(axis, "any") for axis in axes.rstrip("!"))
         if len(wanted) != array.ndim or any(
-            size not in ("any", n) for size, n in zip(wanted, array.shape, strict=True)
+            length not in ("any", n) for length, n in zip(wanted, array.shape, strict=True)
         ):
             raise StorageError(f"its array {name!r} has shape {array.shape}; wanted is {wanted}")
         if axes.endswith("!") and not np.isfinite(array).all():

@@ -15,14 +15,13 @@ from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Penalty
 
 __all__ = [
-    "ClientMoments",
+    "ClientSums",
     "client_deviances",
-    "client_moments",
+    "client_sums_of",
     "column_squares",
     "curvature_sums",
     "linear_predictor",
     "meat",
-    "moments",
     "own_predictor",
     "predictors_at",
     "rao_statistics",
@@ -31,7 +30,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class ClientMoments:
+class ClientSums:
     """Sums over the rows of each of C clients, divided by its total weight where they are means.
 
     Attributes
@@ -49,11 +48,11 @@ class ClientMoments:
     information: Array
     dispersion: Array
 
-    def of(self, clients: slice) -> ClientMoments:
+    def of(self, clients: slice) -> ClientSums:
         """Return the sums of some clients."""
-        return ClientMoments(*(getattr(self, part.name)[clients] for part in fields(self)))
+        return ClientSums(*(getattr(self, part.name)[clients] for part in fields(self)))
 
-    def penalised(self, penalty: Penalty | None, theta: Array) -> ClientMoments:
+    def penalised(self, penalty: Penalty | None, theta: Array) -> ClientSums:
         """Return gradient and observed curvature of the penalised losses at theta (P,); information stays the rows'."""
         if penalty is None:
             return self
@@ -64,20 +63,13 @@ class ClientMoments:
         )
 
 
-def client_moments(data: ClientData, family: Family, theta: Array, m: int) -> ClientMoments:
-    """Return client m's sums at theta (P,), without the axis of clients."""
-    pieces = [Batch(slice(m, m + 1), rows, np.array([rows.stop - rows.start])) for rows in data.blocks(m)]
-    sums = moments(data, family, theta[None], pieces)
-    return ClientMoments(*(getattr(sums, part.name)[0] for part in fields(sums)))
-
-
-def moments(
+def client_sums_of(
     data: ClientData,
     family: Family,
     thetas: Array,
     pieces: list[Batch],
     visit: Callable[[Batch, Array, Array], None] | None = None,
-) -> ClientMoments:
+) -> ClientSums:
     """Return the sums of the clients whose rows `pieces` hold, each at its row of `thetas` (C, P).
 
     A single row of `thetas` serves all. `visit` is given each piece with its linear predictor and weighted residuals
@@ -101,7 +93,7 @@ def moments(
         dispersion += piece.sums(weight * family.dispersion_terms(eta, y))
     total = data.totals[clients]
     hessian /= total[:, None, None]
-    return ClientMoments(
+    return ClientSums(
         gradient / total[:, None],
         hessian,
         expected / total[:, None, None] if family.observed_curvature else hessian,

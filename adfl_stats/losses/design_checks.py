@@ -141,11 +141,11 @@ def survey(data: ClientData, whole: Whole | None = None) -> Survey:
             rows, at = batch.rows, batch.clients
             block = data.X[rows]
             gram += block.T @ block
-            X[at] = np.maximum(X[at], np.maximum.reduceat(np.abs(block), batch.starts))
-            y[at] = np.maximum(y[at], np.maximum.reduceat(np.abs(data.y[rows]), batch.starts))
+            X[at] = np.maximum(X[at], np.maximum.reduceat(np.abs(block), batch.first_rows))
+            y[at] = np.maximum(y[at], np.maximum.reduceat(np.abs(data.y[rows]), batch.first_rows))
             if data.linear_offset is not None:
                 linear_offset[at] = np.maximum(
-                    linear_offset[at], np.maximum.reduceat(np.abs(data.linear_offset[rows]), batch.starts)
+                    linear_offset[at], np.maximum.reduceat(np.abs(data.linear_offset[rows]), batch.first_rows)
                 )
             hashes.add(data, batch)
     extremes = Extremes.of(X, y, linear_offset, whole)
@@ -282,5 +282,5 @@ def _separated(batch: Batch, X: Array, y: Array) -> Mask:
         curvature = batch.cross(X * (mean * (1.0 - mean))[:, None], X) + ridge[:, None, None] * eye
         theta += np.linalg.solve(curvature, batch.sums(X * (y - mean)[:, None])[:, :, None])[:, :, 0]
         eta = np.einsum("ij,ij->i", X, batch.spread(theta))
-        separated |= np.minimum.reduceat(sign * eta, batch.starts) > 0.0
-    return separated & np.logical_and.reduceat(np.isin(y, (0.0, 1.0)), batch.starts)
+        separated |= np.minimum.reduceat(sign * eta, batch.first_rows) > 0.0
+    return separated & np.logical_and.reduceat(np.isin(y, (0.0, 1.0)), batch.first_rows)

@@ -17,11 +17,11 @@ from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch, batches, places, row_blocks, row_clients, whole_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.losses.client_sums import (
-    ClientMoments,
+    ClientSums,
+    client_sums_of,
     curvature_sums,
     linear_predictor,
     meat,
-    moments,
     own_predictor,
     predictors_at,
     rao_roots,
@@ -92,7 +92,7 @@ class PointSums:
 
     Attributes
     ----------
-    clients : ClientMoments
+    clients : ClientSums
         Of all M clients.
     halves : ndarray (M, P)
         The score of every other row of each client, the first one among them.
@@ -102,7 +102,7 @@ class PointSums:
         Over the rows of the trusted clients.
     """
 
-    clients: ClientMoments
+    clients: ClientSums
     halves: Array
     weighted_sums: WeightedSums
     llf: float
@@ -132,7 +132,7 @@ def sums_at(
     theta: Array,
     weights: Array,
     trusted: Mask | None = None,
-    visit: Callable[[list[Batch], ClientMoments], None] | None = None,
+    visit: Callable[[list[Batch], ClientSums], None] | None = None,
     total: Total = all_here,
     parts: Sequence[slice] = (slice(None),),
     slope: Array | None = None,
@@ -168,7 +168,7 @@ def sums_at(
         rows[place(piece.clients)].add(piece, eta, residual)
 
     for pieces in whole_clients(data, len(theta)):
-        by_piece.append(moments(data, family, theta[None], pieces, look))
+        by_piece.append(client_sums_of(data, family, theta[None], pieces, look))
         if visit is not None:
             visit(pieces, by_piece[-1])
     clients, by_row = _joined(by_piece), dict(zip(map(str, parts), rows, strict=True))
@@ -217,16 +217,16 @@ def _half_scores(data: ClientData, piece: Batch, residual: Array) -> Array:
     return piece.cross(residual * first[:, None], data.X[rows]).reshape(len(piece.sizes), -1)
 
 
-def _joined(parts: list[ClientMoments]) -> ClientMoments:
+def _joined(parts: list[ClientSums]) -> ClientSums:
     """Return the sums of all clients; one array serves both curvatures where they are one."""
     stacks = {
         part.name: joined([getattr(one, part.name) for one in parts])
-        for part in fields(ClientMoments)
+        for part in fields(ClientSums)
         if part.name != "information"
     }
     if parts[0].information is parts[0].hessian:
-        return ClientMoments(**stacks, information=stacks["hessian"])
-    return ClientMoments(**stacks, information=joined([one.information for one in parts]))
+        return ClientSums(**stacks, information=stacks["hessian"])
+    return ClientSums(**stacks, information=joined([one.information for one in parts]))
 
 
 def client_gradients(data: ClientData, family: Family, theta: Array) -> Array:
@@ -281,7 +281,7 @@ def plain_scores(data: ClientData, family: Family, thetas: Array, gather: Gather
     )
     for pieces in whole_clients(data, thetas.shape[1]):
         at = pieces[0].clients
-        sums = moments(data, family, thetas if len(thetas) == 1 else thetas[at], pieces)
+        sums = client_sums_of(data, family, thetas if len(thetas) == 1 else thetas[at], pieces)
         roots, ranks[at] = rao_roots(sums.information, data.totals[at])
         raw[at] = rao_statistics(sums.gradient[:, None], roots)[:, 0]
         dispersions[at] = sums.dispersion

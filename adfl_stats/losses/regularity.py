@@ -11,7 +11,7 @@ from adfl_stats._algebra import roots_of_inverses, summed_products
 from adfl_stats._types import Array, Ints
 from adfl_stats.data.batches import Batch, places
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.losses.client_sums import ClientMoments, linear_predictor
+from adfl_stats.losses.client_sums import ClientSums, linear_predictor
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.penalties import Penalty
 from adfl_stats.losses.point_sums import Total, all_here
@@ -66,7 +66,7 @@ class RegularitySums:
         data: ClientData,
         family: Family,
         theta: Array,
-        clients: ClientMoments,
+        clients: ClientSums,
         penalty: Penalty | None = None,
         total: Total = all_here,
         parts: Sequence[slice] = (slice(None),),
@@ -94,7 +94,7 @@ class RegularitySums:
             use = data.counted[at]
             return summed_products(shares[at][use], own[at][use])
 
-        noise, score, curvature, lipschitz = self._tails.moments()
+        noise, score, curvature, lipschitz = self._tails.eighth_roots()
         return Regularity(
             ranks=np.where(data.counted, ranks, len(self._theta)),
             least_curvature=values[:, 0],
@@ -157,7 +157,7 @@ class _Tails:
         counted = scores if use.all() else scores[use]
         self.meats[self._names[self._place(batch.clients)]] += counted.T @ counted
 
-    def moments(self) -> list[Array]:
+    def eighth_roots(self) -> list[Array]:
         """Return four arrays (M,).
 
         The first is the root of the trace of the variance of the mean score. The others are eighth roots of the means

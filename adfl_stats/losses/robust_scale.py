@@ -161,12 +161,12 @@ def _medians(values: Array, weights: Array, sizes: Ints) -> Array:
     """Return each client's weighted median: the middle of the two values where half of the weight lies between them."""
     order = np.lexsort((values, np.repeat(np.arange(len(sizes)), sizes)))
     values, weights = values[order], weights[order]
-    starts = np.cumsum(sizes) - sizes
-    totals = np.add.reduceat(weights, starts)
+    first_rows = np.cumsum(sizes) - sizes
+    totals = np.add.reduceat(weights, first_rows)
     # Sums within the client, so that the clients before it add no rounding errors.
     passed = np.cumsum(weights / np.repeat(totals, sizes)) - np.repeat(np.arange(len(sizes)), sizes)
-    below = np.add.reduceat((passed < 0.5 - 1e-9).astype(np.int64), starts)
-    upto = np.add.reduceat((passed < 0.5 + 1e-9).astype(np.int64), starts)
+    below = np.add.reduceat((passed < 0.5 - 1e-9).astype(np.int64), first_rows)
+    upto = np.add.reduceat((passed < 0.5 + 1e-9).astype(np.int64), first_rows)
     last = sizes - 1
-    low, high = starts + np.minimum(below, last), starts + np.minimum(upto, last)
+    low, high = first_rows + np.minimum(below, last), first_rows + np.minimum(upto, last)
     return 0.5 * (values[low] + values[high])

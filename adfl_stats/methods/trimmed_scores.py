@@ -175,7 +175,7 @@ def _is_flat(problem: Problem, theta: Array, begin: Array, chosen: Mask) -> bool
     """Return whether some clients' loss has in some direction lost its curvature from `begin` to theta (P,)."""
     total_weights = np.tile(problem.relative_sizes * chosen, (2, 1)).T
     equations = Equations(problem.glm, total_weights, problem.threads, problem.transport)
-    there, here = equations.curvatures(np.stack([theta, begin]), np.ones(2, dtype=bool))
+    there, here = equations.hessians_at(np.stack([theta, begin]), np.ones(2, dtype=bool))
     root = roots_of_inverses(here[None])[0][0]
     return bool(not np.linalg.eigvalsh(root.T @ there @ root)[0] > FLAT)
 

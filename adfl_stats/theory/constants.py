@@ -286,9 +286,10 @@ class Constants:
 
 def run_factors(fit: FitRecord, network: Network) -> Array:
     """Return what each client multiplies the step by (M,): omega_m (n_m / n-bar), over M pi_m if steps are balanced."""
-    influence = len(fit.labels) * network.influence.to_numpy()
-    sizes = np.ones(len(fit.labels)) if fit.weighting == "client" else len(fit.labels) * fit.regularity.shares
-    unheard = fit.weights * sizes / (LEAST_INFLUENCE if fit.details.get("balance") else 1.0)
+    M = len(fit.labels)
+    influence = M * network.influence.to_numpy()
+    relative_sizes = np.ones(M) if fit.weighting == "client" else M * fit.regularity.shares
+    unheard = fit.weights * relative_sizes / (LEAST_INFLUENCE if fit.details.get("balance") else 1.0)
     # What clients without influence do is not seen in the total weights.
     return np.divide(fit.total_weights, influence, out=unheard, where=influence > 0.0)
 

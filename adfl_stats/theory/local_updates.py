@@ -60,7 +60,7 @@ def local_updates(
         problem.objective.start(),
     )
     apart = consensus_error(start, unit.se)
-    mixing, se = problem.network.second_eigenvalue_estimate.value, floored(unit.se, theta)
+    modulus, se = problem.network.second_eigenvalue_estimate.value, floored(unit.se, theta)
     lines, one = {}, np.full(problem.P, np.inf)
     share, move = steps.total_weights / problem.M, step * steps.factors[:, None, None] * matrices
     power, summed = np.broadcast_to(np.eye(problem.P), matrices.shape), np.zeros_like(matrices)
@@ -75,7 +75,7 @@ def local_updates(
         if np.isfinite(power).all():
             curvature = step * np.tensordot(share, summed @ matrices, 1)
             contraction = np.eye(problem.P) - curvature
-            rounds = rounds_needed(contraction, problem.mean(start) - theta, se, apart, mixing, WANTED)
+            rounds = rounds_needed(contraction, problem.mean(start) - theta, se, apart, modulus, WANTED)
         if np.isfinite(rounds):
             drift = step * steps.factors[:, None] * np.einsum("mij,mj->mi", summed, gradients)
             moved = problem.mean(_limit(problem, power, drift, curvature))

@@ -85,8 +85,11 @@ def outlook(problem: Problem, steps: ClientSteps, tolerance: float, *, precondit
     """Find step and rounds by the fixed point of the iteration, without running it."""
     start = problem.objective.start()
     point = weighted_solution(problem, steps.total_weights, start.mean(axis=0))
-    metric, curvatures = problem.coordinates(point) if preconditioned else (None, problem.glm.largest_curvatures(point))
-    safe = safe_step(steps.factors, curvatures)
+    if preconditioned:
+        metric, largest_curvature = problem.coordinates(point)
+    else:
+        metric, largest_curvature = None, problem.glm.largest_curvatures(point)
+    safe = safe_step(steps.factors, largest_curvature)
     unit = standard_errors_at(problem, point[None], steps.total_weights)
     iteration = Linearised(problem, steps, point, safe, metric)
     step, bias = largest_step(lambda step: _bias(iteration.at(step), unit), safe, BIAS_SHARE * tolerance)

@@ -17,7 +17,7 @@ from scipy import stats
 
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.engine.problem import Problem
-from adfl_stats.losses.client_sums import ClientMoments
+from adfl_stats.losses.client_sums import ClientSums
 from adfl_stats.trust.candidates import Candidate
 from adfl_stats.trust.laplace import ClientLikelihoods, expanded
 from adfl_stats.trust.mixture import COHERENT, GROSS, NORMAL, ClientScores, standardising
@@ -151,7 +151,7 @@ class ClientModel:
         total = members.sum(known)
         return np.asarray(np.divide(members.sum(lost), total, out=np.zeros_like(total), where=total > 0))
 
-    def at(self, problem: Problem, theta: Array, sums: ClientMoments) -> ClientModel:
+    def at(self, problem: Problem, theta: Array, sums: ClientSums) -> ClientModel:
         """Return the model with the clients' scores at another estimate (P,) close by, where their sums are `sums`."""
         step = theta - self.theta
         if not step.any():

@@ -22,7 +22,7 @@ import numpy as np
 from adfl_stats._types import Array
 from adfl_stats.data.batches import Batch, whole_clients
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.losses.client_sums import moments
+from adfl_stats.losses.client_sums import client_sums_of
 from adfl_stats.losses.families import Family
 
 __all__ = ["SMALL_STEP", "ClientLikelihoods", "Expansion", "expanded"]
@@ -61,7 +61,7 @@ class ClientLikelihoods:
         for pieces in whole_clients(data, P):
             at, total = pieces[0].clients, data.totals[pieces[0].clients]
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                sums = moments(data, family, thetas[at], pieces, add)
+                sums = client_sums_of(data, family, thetas[at], pieces, add)
             scores[at] = -total[:, None] * sums.gradient
             information[at] = total[:, None, None] * sums.information
         level = self.dispersions

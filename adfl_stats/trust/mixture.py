@@ -386,9 +386,10 @@ def gross_runs(scores: ClientScores, centres: Array) -> MixtureRuns:
 def coherent_runs(scores: ClientScores, centres: Array, *, gross: bool) -> MixtureRuns:
     """Fit a coherent minority, and gross clients if wanted, from extreme clients around each of `centres` (R, P)."""
     groups = np.unique(np.hstack([_extreme_groups(scores, centre) for centre in centres]), axis=1)
-    sizes = groups.mean(axis=0)
+    initial_shares = groups.mean(axis=0)
     shares = np.zeros((groups.shape[1], COMPONENTS))
-    shares[:, NORMAL], shares[:, COHERENT] = np.maximum(0.5, 1.0 - GROSS_BESIDE - sizes), sizes
+    shares[:, NORMAL] = np.maximum(0.5, 1.0 - GROSS_BESIDE - initial_shares)
+    shares[:, COHERENT] = initial_shares
     shares[:, GROSS] = GROSS_BESIDE / len(SCALES) if gross else 0.0
     shares /= shares.sum(axis=1, keepdims=True)
     groups = scores.members.ours(groups)

@@ -101,39 +101,39 @@ def calibrate(summaries: Summaries, normal: Mask, *, known: bool, least: float, 
     M, ranks, members = len(summaries.sizes), np.maximum(summaries.ranks, 1), summaries.members
     # Medians and quartiles of all clients; the result has a row for each of ours.
     every = members.gather
-    spare = np.maximum(summaries.sizes - ranks, 0.0)
+    residual_df = np.maximum(summaries.sizes - ranks, 0.0)
     usable = normal & np.isfinite(summaries.dispersions) & (summaries.dispersions > floor)
     own = np.where(np.isfinite(summaries.dispersions), np.maximum(summaries.dispersions, floor), 0.0)
     some = members.count(usable) > 0
     if known:
         typical, prior = 1.0, np.inf
     elif not some:
-        # No client has rows to spare: the residuals about the common estimate are all there is.
+        # No client has residual degrees of freedom: only residuals about the common estimate are available.
         use = normal & np.isfinite(summaries.residuals)
         about = every(summaries.residuals[use] * summaries.sizes[use] / stats.chi2.ppf(0.5, summaries.sizes[use]))
         typical = max(float(np.median(about)) if len(about) else 1.0, least, floor, np.finfo(float).tiny)
         prior = np.inf
     else:
-        typical, prior = _prior(every(own[usable]), every(spare[usable]))
+        typical, prior = _prior(every(own[usable]), every(residual_df[usable]))
         typical = max(typical, least, floor)
     if np.isinf(prior):
         levels, share = np.full(M, typical), np.zeros(M)
-        rows = float(members.sum(np.where(usable, spare, 0.0) if some else np.where(normal, summaries.sizes, 0)))
+        rows = float(members.sum(np.where(usable, residual_df, 0.0) if some else np.where(normal, summaries.sizes, 0)))
         df = np.full(M, np.inf if known else max(rows, 1.0))
     else:
         # Residuals of an abnormal client may be of any size; unbounded they would mask its shift.
         bounded = np.minimum(own, MOST_NOISE * typical)
-        levels = np.maximum((prior * typical + spare * bounded) / (prior + spare), least)
-        share, df = spare / (prior + spare), prior + spare
+        levels = np.maximum((prior * typical + residual_df * bounded) / (prior + residual_df), least)
+        share, df = residual_df / (prior + residual_df), prior + residual_df
         # A score over the root of such a level is t with d degrees of freedom, whose variance is d / (d - 2).
         levels = levels * df / np.maximum(df - 2.0, 1.0)
     if some and not known:
         # Some clients are noisier than the law of the others' noise levels allows: theirs is their own.
-        alike = _alike(own / typical, spare, prior, summaries.ranks > 0, members)
-        itself = np.minimum(own, MOST_NOISE * typical) * spare / np.maximum(spare - 2.0, 1.0)
+        alike = _alike(own / typical, residual_df, prior, summaries.ranks > 0, members)
+        itself = np.minimum(own, MOST_NOISE * typical) * residual_df / np.maximum(residual_df - 2.0, 1.0)
         levels = alike * levels + (1.0 - alike) * np.maximum(itself, levels)
         share = alike * share + (1.0 - alike)
-        df = 1.0 / (alike / df + (1.0 - alike) / np.maximum(spare, 1.0))
+        df = 1.0 / (alike / df + (1.0 - alike) / np.maximum(residual_df, 1.0))
     kurtosis = _kurtosis(summaries, normal, levels)
     # A score over its own client's noise level has no heavy tails from kurtosis; over the common one it has all.
     heavy = kurtosis * np.square(1.0 - share) * np.nan_to_num(summaries.expected_peaks) / (3.0 * ranks**2)

@@ -210,8 +210,8 @@ def altered(data: ClientData, family: Family, theta: Array, mechanism: str) -> C
     mean = family.mean(linear_predictor(data, family, theta, slice(None)))
     if mechanism == "flipped":
         return assembled(data, y=(1.0 if family.name == "binomial" else 0.0) - mean)
-    starts, weight = data.offsets[:-1], data.weights_of(slice(None))
-    own = np.add.reduceat(weight * mean, starts) / np.add.reduceat(np.broadcast_to(weight, mean.shape), starts)
+    first_rows, weight = data.offsets[:-1], data.weights_of(slice(None))
+    own = np.add.reduceat(weight * mean, first_rows) / np.add.reduceat(np.broadcast_to(weight, mean.shape), first_rows)
     level = np.repeat(own, data.sizes)
     if mechanism == "shuffled":
         return assembled(data, y=level)

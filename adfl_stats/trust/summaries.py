@@ -19,7 +19,7 @@ from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch, places, whole_clients
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.transport import EVERYBODY, Members
-from adfl_stats.losses.client_sums import ClientMoments, moments, own_predictor, scaled
+from adfl_stats.losses.client_sums import ClientSums, client_sums_of, own_predictor, scaled
 from adfl_stats.losses.families import Family
 from adfl_stats.trust.mechanisms import altered_scores, mechanisms, moved_scores
 
@@ -145,7 +145,7 @@ def summarise(
     found = Summariser(data, family, theta, counted, members)
     for pieces in whole_clients(data, len(theta)):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            sums = moments(data, family, theta[None], pieces)
+            sums = client_sums_of(data, family, theta[None], pieces)
         found.add(pieces, sums)
     return found.summaries()
 
@@ -174,7 +174,7 @@ class Summariser:
         self._shape_rows = np.zeros(len(self._batches))
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-    def add(self, pieces: list[Batch], sums: ClientMoments) -> None:
+    def add(self, pieces: list[Batch], sums: ClientSums) -> None:
         """Take in some whole clients, with their sums at theta."""
         data, family, known, at = self._data, self._family, self._known, pieces[0].clients
         total, sizes = data.totals[at], data.sizes[at].astype(np.float64)
@@ -188,12 +188,12 @@ class Summariser:
             if not family.linear:
                 own = _own_estimates(data, family, own, pieces)
         rows = _rows(data, family, own, pieces, roots, meats=not known)
-        spare = np.where(lost, 0.0, sizes - (0 if known else ranks))
-        dispersion = np.where(spare > 0, rows["squares"] / np.maximum(spare, 1.0), np.nan)
+        residual_df = np.where(lost, 0.0, sizes - (0 if known else ranks))
+        dispersion = np.where(residual_df > 0, rows["squares"] / np.maximum(residual_df, 1.0), np.nan)
         # Residuals about a client's own estimate are too small by its parameters' share of the rows.
-        short = np.where(spare > 0, sizes / np.maximum(spare, 1.0), 0.0)
+        short = np.where(residual_df > 0, sizes / np.maximum(residual_df, 1.0), 0.0)
         if not known:
-            self._add_shape(rows["meats"], dispersion, spare, ranks, at)
+            self._add_shape(rows["meats"], dispersion, residual_df, ranks, at)
         for name, value in {
             "scores": scores,
             "factors": factors,
@@ -209,16 +209,16 @@ class Summariser:
         }.items():
             self._parts.setdefault(name, []).append(value)
 
-    def _add_shape(self, meats: Array, dispersion: Array, spare: Array, ranks: Ints, at: slice) -> None:
+    def _add_shape(self, meats: Array, dispersion: Array, residual_df: Array, ranks: Ints, at: slice) -> None:
         P = len(self._theta)
-        member = (ranks == P) & (spare > 0) & (dispersion > 0)
+        member = (ranks == P) & (residual_df > 0) & (dispersion > 0)
         member &= True if self._counted is None else self._counted[at]
         each = meats / np.where(member, dispersion, 1.0)[:, None, None]
         # The variances of one client add up to P, or nearly; if not, its rows do not follow the model at all.
         member &= np.abs(np.log(np.einsum("mii->m", each) / P)) < np.log(USUAL_TRACE)
         k = self._place(at)
-        self._shapes[k] += summed_products(spare[member], each[member])
-        self._shape_rows[k] += float(spare[member].sum())
+        self._shapes[k] += summed_products(residual_df[member], each[member])
+        self._shape_rows[k] += float(residual_df[member].sum())
 
     def summaries(self) -> Summaries:
         """Return what was gathered."""
@@ -231,7 +231,7 @@ class Summariser:
         return Summaries(shape_rows=rows, **arrays)
 
 
-def _whitened(sums: ClientMoments, total: Array) -> tuple[Array, Array, Array, Ints, Mask]:
+def _whitened(sums: ClientSums, total: Array) -> tuple[Array, Array, Array, Ints, Mask]:
     """Return the scores of some clients, roots F of the inverses of their information, factors, ranks and who is lost.
 
     The scores (C, P) and factors (C, P, P) are in coordinates in which the information is the identity.
@@ -258,7 +258,7 @@ def _own_estimates(data: ClientData, family: Family, own: Array, pieces: list[Ba
     at = pieces[0].clients
     total = data.totals[at]
     for _ in range(MORE_STEPS):
-        sums = moments(data, family, own, pieces)
+        sums = client_sums_of(data, family, own, pieces)
         roots, _ = roots_of_inverses(total[:, None, None] * sums.information)
         scores = -(total[:, None] * sums.gradient)[:, None, :] @ roots
         step = _shortened(roots, scores, total, family)

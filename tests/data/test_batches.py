@@ -9,7 +9,7 @@ import pytest
 import adfl_stats as ad
 from adfl_stats.data import batches
 from adfl_stats.data import client_data as data_module
-from adfl_stats.losses.client_sums import client_moments
+from adfl_stats.losses.client_sums import ClientSums, client_sums_of
 from adfl_stats.losses.design_checks import separated_clients
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.point_sums import client_gradients, plain_scores, sums_at
@@ -49,6 +49,14 @@ def test_products_and_sums_by_client(ragged):
         assert total[m] == ragged.y[low:high].sum()
 
 
+def sums_of_client(data, family, theta, m):
+    """Gradient, Hessian, information and dispersion of one client at theta (P,)."""
+    alone = batches.of_clients(data, slice(m, m + 1))
+    (pieces,) = batches.whole_clients(alone, len(theta))
+    sums = client_sums_of(alone, family, theta[None], pieces)
+    return ClientSums(*(part[0] for part in vars(sums).values()))
+
+
 @pytest.mark.parametrize("name", ["gaussian", "binomial", "gamma", "multinomial", "huber"])
 def test_each_client_is_what_it_is_alone(ragged, name):
     """A client's numbers do not depend on whom it shares a batch with, nor on where blocks end."""
@@ -68,8 +76,8 @@ def test_each_client_is_what_it_is_alone(ragged, name):
         alone = ad.ClientData.from_arrays(data.X[mine], y[mine], client[mine], weights=data.row_weights[mine])
         single = sums_at(alone, family, thetas[0], np.ones(1)).weighted_sums
         np.testing.assert_allclose(whole.gradients[m], single.gradients[0], rtol=1e-10, atol=1e-14)
-        np.testing.assert_allclose(client_moments(data, family, thetas[0], m).hessian, single.hessian, rtol=1e-10)
-        at_own = client_moments(alone, family, thetas[m], 0)
+        np.testing.assert_allclose(sums_of_client(data, family, thetas[0], m).hessian, single.hessian, rtol=1e-10)
+        at_own = sums_of_client(alone, family, thetas[m], 0)
         # Rao's statistic by the pseudo-inverse, in the columns' common scale.
         unit = 1.0 / np.sqrt(np.diag(at_own.information))
         inverse = np.linalg.pinv(at_own.information * np.outer(unit, unit), rcond=1e-11, hermitian=True)

@@ -45,8 +45,8 @@ def error(problem):
 
 def coordinates(problem):
     weights = np.where(np.arange(M) == 2, 0.0, 1.0)
-    metric, curvatures = problem.coordinates(np.zeros(P), weights)
-    return np.append(metric.ravel(), safe_step(problem.relative_sizes, curvatures, problem.transport))
+    metric, largest_curvature = problem.coordinates(np.zeros(P), weights)
+    return np.append(metric.ravel(), safe_step(problem.relative_sizes, largest_curvature, problem.transport))
 
 
 def limit(problem):

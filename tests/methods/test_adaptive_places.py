@@ -58,14 +58,14 @@ def weighted(problem):
     start = TrimmedScores().concentrate(problem, np.zeros((0, P)))
     model, apart, taken = _client_model(problem, [("trimmed", start.theta[int(np.argmin(start.misfit))])], "auto")
     steps = problem.steps(model.weights, balance=True)
-    metric, curvatures = problem.coordinates(model.theta, steps.weights)
-    step = safe_step(steps.factors, curvatures, problem.transport)
+    metric, largest_curvature = problem.coordinates(model.theta, steps.weights)
+    step = safe_step(steps.factors, largest_curvature, problem.transport)
     run = Run(np.outer(steps.total_weights, model.theta), step)
     run.record(0.0, problem.transport)
     said = _warn_of_selection(problem, model, model.weights, "none")
     common = [model.theta, metric, step, apart, run.trace[0]["consensus"], problem.consensus(run.theta)]
     common += [[taken], sorted(said)]
-    return common, [model.weights, steps.total_weights, curvatures]
+    return common, [model.weights, steps.total_weights, largest_curvature]
 
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson"])

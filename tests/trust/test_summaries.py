@@ -86,11 +86,11 @@ def test_summaries_are_dense_algebra(name, extra, monkeypatch):
         assert_allclose(z @ z, s @ pseudo @ s, rtol=1e-8)
         own = theta if known else own_estimate(data, name, theta, m)
         scores, informations, squares = sums(data, name, own, m)
-        spare = SIZES[m] - (0 if known else rank)
-        if spare <= 0:
+        residual_df = SIZES[m] - (0 if known else rank)
+        if residual_df <= 0:
             assert np.isnan(found.dispersions[m])
             continue
-        assert_allclose(found.dispersions[m], squares.sum() / spare, rtol=1e-7)
+        assert_allclose(found.dispersions[m], squares.sum() / residual_df, rtol=1e-7)
         shares = pseudo @ informations
         expected = np.trace(shares, axis1=1, axis2=2) ** 2 + 2 * np.trace(shares @ shares, axis1=1, axis2=2)
         assert_allclose(found.expected_peaks[m], expected.sum(), rtol=1e-7)
