@@ -20,7 +20,7 @@ from adfl_stats.simulate.settings import Q
 __all__ = ["add_efficiency"]
 
 # Sizes of --small, which takes under a minute, and data sets a cell. Ours.
-SMALL: dict[str, Any] = {"M": 30, "n": 60, "p": 5}
+SMALL_DESIGN: dict[str, Any] = {"M": 30, "n": 60, "p": 5}
 SMALL_NETWORKS, SMALL_REPLICATES, REPLICATES = ("circle-5",), 5, 20
 UNDEFENDED, REFERENCE = "DFL", "oracle DFL"
 
@@ -67,7 +67,7 @@ def _efficiency(options: argparse.Namespace) -> int:
         replicates=usual if options.replicates is None else options.replicates,
         seed=options.seed,
         solver=options.solver,
-        **(SMALL if options.small else {}),
+        **(SMALL_DESIGN if options.small else {}),
     )
     began = time.perf_counter()
     status = run_or_resume(planned, options.jobs, options.out)

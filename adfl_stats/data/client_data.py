@@ -222,8 +222,7 @@ class ClientData:
         Parameters
         ----------
         frame : DataFrame
-            One row an observation, in pandas (nullable dtypes too), polars or Arrow. Frame and formula may change
-            places.
+            The rows, in pandas (nullable dtypes too), polars or Arrow. Frame and formula may change places.
         formula : str
             For example ``"y ~ x1 + C(group)"``; a constant is included unless ``- 1`` is written. ``offset(z)`` adds z
             to the linear predictor. Functions and constants of the calling code may be used, inside calls and

@@ -4,7 +4,7 @@ Copies count as if they were new data, and the intervals are too short by the ro
 bits, a client the sum of these over its rows, which does not depend on their order: two clients of other rows have
 equal sums with probability 2^-64. So equal sums mean equal rows; but rows of few categories may be equal by chance.
 Its probability is estimated from how often rows repeat inside clients, and a client is named only where less than
-`CHANCE` such pairs are expected in the whole network.
+`EXPECTED_PAIRS` such pairs are expected in the whole network.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Hashes = NDArray[np.uint64]
 MOST_ROWS = 1 << 21
 # Expected number of pairs of clients that are equal by chance, below which they are named: one false warning in a
 # thousand data sets. (This and the next three are ours.)
-CHANCE = 1e-3
+EXPECTED_PAIRS = 1e-3
 # Clients that share this part of the rows of the smaller one are named: standard errors are then clearly too small.
-SHARE = 0.5
+SHARED_ROWS = 0.5
 # A row that more clients than this have is a common one, not a copied one.
 MOST_HOLDERS = 30
 # More pairs than this are not searched.
@@ -191,11 +191,11 @@ def overlapping_clients(whole: Whole, hashes: RowHashes, copies: list[Ints]) -> 
     one, other = np.where(larger, other, one), np.where(larger, one, other)
     small = sizes[one]
     designed = np.zeros(M, dtype=bool)
-    alike = (designs >= SHARE * small) & (designs > rows)
+    alike = (designs >= SHARED_ROWS * small) & (designs > rows)
     designed[one[alike]] = designed[other[alike]] = True
     # Some rows of the one, each equal to any row of the other.
     chance = _log_choose(small, rows) + rows * np.log(sizes[other] * repeat)
-    named = (rows >= SHARE * small) & ~designed[one] & ~designed[other] & _unlikely(chance, M)
+    named = (rows >= SHARED_ROWS * small) & ~designed[one] & ~designed[other] & _unlikely(chance, M)
     return [(int(one[k]), int(other[k]), float(rows[k] / small[k])) for k in np.flatnonzero(named)]
 
 
@@ -223,8 +223,8 @@ def _shared(runs: DistinctRows, keep: Mask, M: int) -> tuple[Ints, ...] | None:
 
 
 def _unlikely(chance: Any, M: int) -> Any:
-    """Return whether fewer than `CHANCE` such pairs among M clients are expected, from a log probability."""
-    return chance + np.log(max(0.5 * M * (M - 1.0), 1.0)) < np.log(CHANCE)
+    """Return whether fewer than `EXPECTED_PAIRS` such pairs among M clients are expected, from a log probability."""
+    return chance + np.log(max(0.5 * M * (M - 1.0), 1.0)) < np.log(EXPECTED_PAIRS)
 
 
 def _log_choose(n: Ints, k: Ints) -> Array:

@@ -22,7 +22,7 @@ __all__ = ["Equations", "Solutions", "System", "solve", "stacked_solutions", "we
 # Ours: Newton's method takes a dozen steps, about twenty where the first curvature is kept.
 MOST_STEPS = 100
 # A relative step below this is rounding. Ours: about 500 units in the last place.
-SMALL = 1e-13
+SMALL_STEP = 1e-13
 # With a curvature this poor (slope left after a step) the next step takes it anew: twice at the median of all
 # runs, one pass over the data for all of them, and then for each run where it stands, which costs a pass each. Ours: a
 # pass for curvatures costs that for slopes ten times and more (M = n = 100, p = 50), so that slow progress is worth it.
@@ -132,14 +132,14 @@ def weighted_solution(problem: Problem, total_weights: Array, start: Array) -> A
 
 
 def stacked_solutions(
-    problem: Problem, total_weights: Array, start: Array, small: float = SMALL, like: Solutions | None = None
+    problem: Problem, total_weights: Array, start: Array, small: float = SMALL_STEP, like: Solutions | None = None
 ) -> Solutions:
     """Solve sum_m v_mr grad L_m(theta_r) = 0 for R sets of total weights (M, R); see `solve`."""
     return solve(Equations(problem.glm, total_weights, problem.threads, problem.transport), start, small, like)
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def solve(equations: System, start: Array, small: float = SMALL, like: Solutions | None = None) -> Solutions:
+def solve(equations: System, start: Array, small: float = SMALL_STEP, like: Solutions | None = None) -> Solutions:
     """Solve R systems of estimating equations by Newton's method with step halving.
 
     Parameters

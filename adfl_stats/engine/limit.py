@@ -34,7 +34,7 @@ MOST_STEPS = 40
 # Eisenstat & Walker 1996, for a derivative that is kept while it is good).
 INNER, OUTER = 1e-6, 1e-2
 # A step this small relative to the estimates is the last; the remaining error is a hundredth of it, or less.
-SMALL = 1e-11
+SMALL_STEP = 1e-11
 # With a derivative this poor (residual left after a Newton step) the next one takes it anew: that costs as much as the
 # solutions of three to five more systems.
 STALE = 0.05
@@ -177,7 +177,7 @@ def fixed_points(runs: Iteration, theta: Array, bound: Array | None = None) -> L
         theta, move = trial, next_move
         moved.append(float(after.max()))
         size, reach = share * runs.problem.largest(np.abs(change * unit)), runs.problem.largest(np.abs(theta * unit))
-        if size <= SMALL * (1.0 + reach) or (after <= rounding).all():
+        if size <= SMALL_STEP * (1.0 + reach) or (after <= rounding).all():
             return Limits(theta, _stable(runs, bound), runs.passes, moved)
         left = float((after / before).max())
         refresh = not quadratic and left > STALE

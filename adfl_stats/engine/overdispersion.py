@@ -28,10 +28,10 @@ __all__ = ["Overdispersion", "estimated_alpha"]
 
 # alpha between these. Ours: below, the variance is the Poisson's to the sixth digit for ordinary counts; above, half
 # of all counts are zero at any mean.
-LEAST, MOST = 1e-6, 1e3
+LEAST_ALPHA, MOST_ALPHA = 1e-6, 1e3
 # Passes at most, relative change of alpha that ends them, passes over the best half. Ours: alpha has a standard error
 # of some per cent, and three concentration steps as in `methods.trimmed_scores`.
-PASSES, SMALL, HALVES = 25, 1e-6, 3
+PASSES, SMALL_CHANGE, HALVES = 25, 1e-6, 3
 # Level of the test that leaves out a client, over the number of clients (Bonferroni). Ours: where all fit together, in
 # about one data set in twenty somebody is left out.
 ALPHA = 0.05
@@ -58,7 +58,7 @@ class Overdispersion:
         least = ", the least: these counts are not overdispersed, and the Poisson fits as well"
         return (
             f"The negative binomial's alpha = {self.alpha:.4g} was estimated before the fit, by maximum likelihood "
-            f"over {self.clients} of {self.of} clients that fit together{least if self.alpha <= LEAST else ''}. "
+            f"over {self.clients} of {self.of} clients that fit together{least if self.alpha <= LEAST_ALPHA else ''}. "
             "Standard errors take it as known"
         )
 
@@ -139,7 +139,7 @@ def _joint_fit(problem: Problem, kept: Mask, before: _Fit | None) -> _Fit:
         at = Problem(GLM(data, replace(family, par=alpha)), problem.topology, "sample", problem.threads, transport)
         theta = weighted_solution(at, at.relative_sizes * kept, theta)
         likeliest = _likeliest_alpha(data, theta, kept, transport)
-        near, alpha = abs(likeliest - alpha) <= SMALL * likeliest, likeliest
+        near, alpha = abs(likeliest - alpha) <= SMALL_CHANGE * likeliest, likeliest
         if near:
             break
     return _Fit(theta, alpha)
@@ -160,10 +160,10 @@ def _likeliest_alpha(data: ClientData, theta: Array, kept: Mask, transport: Tran
 
         return -float(transport.total(part))
 
-    ends = (np.log(LEAST), np.log(MOST))
+    ends = (np.log(LEAST_ALPHA), np.log(MOST_ALPHA))
     best = optimize.minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-10})
     near = np.exp(best.x)
-    return float(LEAST if near < 2.0 * LEAST else near)
+    return float(LEAST_ALPHA if near < 2.0 * LEAST_ALPHA else near)
 
 
 def _counts_at(data: ClientData, theta: Array, kept: Mask, at: slice) -> tuple[Array, Array, Array]:

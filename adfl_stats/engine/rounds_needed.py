@@ -15,7 +15,7 @@ __all__ = ["rounds_needed", "rounds_to_limit"]
 
 
 # Counts beyond this are reported as infinite. Ours: at a microsecond a round, eleven days.
-MOST = 1e12
+MOST_ROUNDS = 1e12
 
 
 def rounds_needed(contraction: Array, off: Array, se: Array, apart: float, modulus: float, wanted: float) -> float:
@@ -68,7 +68,7 @@ def _first(enough: Callable[[float], bool]) -> float:
     high = 1.0
     while not enough(high):
         high *= 2.0
-        if high > MOST:
+        if high > MOST_ROUNDS:
             return math.inf
     low = high / 2.0
     while high - low > 1.0:

@@ -92,8 +92,8 @@ class Bootstrap:
         >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
         >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
         >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3)).fit(ad.DFL(), keep_data=True)
-        >>> found = res.bootstrap(40, seed=1)
-        >>> limits = found.conf_int(alpha=0.1)
+        >>> draws = res.bootstrap(40, seed=1)
+        >>> limits = draws.conf_int(alpha=0.1)
         >>> bool((limits[0] < limits[1]).all())
         True
         """
@@ -123,8 +123,8 @@ class Bootstrap:
         >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=10, n=30, p=2)
         >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
         >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3)).fit(ad.DFL(), keep_data=True)
-        >>> found = res.bootstrap(40, seed=1)
-        >>> list(found.to_frame().index)
+        >>> draws = res.bootstrap(40, seed=1)
+        >>> list(draws.to_frame().index)
         ['x1', 'x2']
         """
         limits = self.conf_int(alpha)

@@ -26,7 +26,7 @@ __all__ = ["ClientEffects", "ClientRecord", "client_effects", "record_clients"]
 
 
 # The empirical null (Efron, 2004) needs this many normal clients. Ours: the median of fewer is too variable.
-LEAST_CLIENTS = 20
+LEAST_FOR_NULL = 20
 # Gain in log-likelihood that heavier tails need: half the .95 quantile of chi-square with one df (likelihood ratio
 # test).
 LEAST_GAIN = 1.92
@@ -343,7 +343,7 @@ def _empirical_null(statistics: Array, ranks: Ints, df: Array, normal: Mask, mem
     make flags rarer.
     """
     use = normal & (ranks > 0)
-    if members.count(use) < LEAST_CLIENTS:
+    if members.count(use) < LEAST_FOR_NULL:
         return 1.0, df
     Q, r, nu = (members.gather(values[use]) for values in (statistics, ranks.astype(np.float64), df))
     expected = stats.f.ppf(0.5, r, nu) * r * (1.0 - 2.0 / nu)

@@ -57,8 +57,8 @@ class Heterogeneity:
     >>> import adfl_stats as ad
     >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=60, p=3)
     >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    >>> found = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit().heterogeneity()
-    >>> found.kind, found.n_clients, list(found.to_frame().columns)[:3]
+    >>> report = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit().heterogeneity()
+    >>> report.kind, report.n_clients, list(report.to_frame().columns)[:3]
     ('none', 20, ['tau', 'lower', 'upper'])
     """
 
@@ -89,8 +89,8 @@ class Heterogeneity:
         >>> import adfl_stats as ad
         >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=60, p=3)
         >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-        >>> found = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit().heterogeneity()
-        >>> found.to_frame().columns.tolist()
+        >>> report = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit().heterogeneity()
+        >>> report.to_frame().columns.tolist()
         ['tau', 'lower', 'upper', 'Q', 'p_value', 'i_squared', 'client se']
         """
         return self._table.copy()
@@ -110,8 +110,8 @@ class Heterogeneity:
         >>> import adfl_stats as ad
         >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=60, p=3)
         >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-        >>> found = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit().heterogeneity()
-        >>> found.intervals().columns.tolist()
+        >>> report = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit().heterogeneity()
+        >>> report.intervals().columns.tolist()
         ['estimate', 'lower', 'upper', 'new client, lower', 'new client, upper']
         """
         return self._intervals.copy()

@@ -97,8 +97,8 @@ class Majority:
         >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
         >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
         >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit(keep_data=True)
-        >>> found = res.majority()
-        >>> list(found.to_frame().columns)
+        >>> majority = res.majority()
+        >>> list(majority.to_frame().columns)
         ['weight', 'margin', 'removals']
         """
         return self.clients.copy()

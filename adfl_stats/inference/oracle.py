@@ -46,8 +46,8 @@ class OracleComparison:
     >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=3)
     >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
     >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit()
-    >>> found = res.oracle(sim.abnormal, data=data)
-    >>> found.efficiency > 0.9, float(found.to_frame().loc["pooled", "efficiency"]) < 0.1
+    >>> comparison = res.oracle(sim.abnormal, data=data)
+    >>> comparison.efficiency > 0.9, float(comparison.to_frame().loc["pooled", "efficiency"]) < 0.1
     (True, True)
     """
 

@@ -48,7 +48,7 @@ __all__ = ["FitRecord", "Recipe", "RunRecord", "Start", "fit_record", "run_parts
 FEW_ROWS, FEW_PER_COEFFICIENT = 250, 50
 # With fewer clients than this, their differences say too little about a variance to be used unless they are plain.
 # Ours: t with 4 degrees of freedom has intervals 1.4 times as long as the normal distribution.
-LEAST_CLIENTS = 6
+LEAST_FOR_CLUSTERED = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,7 +307,7 @@ class FitRecord(RunRecord):
         if not few or (self.recipe is not None and self.recipe.heterogeneity == "none"):
             return False
         statistic, df, _ = self.glance.cochran
-        if not statistic > df or self.clustered.clients < max(LEAST_CLIENTS, P + 1):
+        if not statistic > df or self.clustered.clients < max(LEAST_FOR_CLUSTERED, P + 1):
             return False
         return bool(identified(self.clustered.working, self.clustered.expected, np.eye(P)).all())
 

@@ -269,8 +269,8 @@ class Results(FittedRows, Reanalysis):
         >>> import adfl_stats as ad
         >>> sim = ad.simulate.paper_linear(abnormal=0, corruption=None, seed=1, M=20, n=60, p=3)
         >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-        >>> found = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit().heterogeneity()
-        >>> found.kind, found.p_value > 0.05
+        >>> report = ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit().heterogeneity()
+        >>> report.kind, report.p_value > 0.05
         ('none', True)
         """
         return heterogeneity_of(self, alpha)

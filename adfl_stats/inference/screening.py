@@ -65,8 +65,8 @@ class Screening:
     >>> import adfl_stats as ad
     >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=20, n=50, p=5)
     >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
-    >>> found = ad.screen(ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit())
-    >>> found.q, found.method, set(found.flagged) >= set(sim.abnormal_labels)
+    >>> screening = ad.screen(ad.DecentralizedGLM(data, ad.networks.directed_circle(20, 5)).fit())
+    >>> screening.q, screening.method, set(screening.flagged) >= set(sim.abnormal_labels)
     (0.1, 'score', True)
     """
 

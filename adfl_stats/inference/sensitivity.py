@@ -52,8 +52,8 @@ class Sensitivity:
     >>> sim = ad.simulate.paper_linear(abnormal=0.2, corruption="BF", seed=1, M=8, n=40, p=2)
     >>> data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
     >>> res = ad.DecentralizedGLM(data, ad.networks.directed_circle(8, 3)).fit(heterogeneity="none")
-    >>> found = res.sensitivity(clients=False)
-    >>> int(found.trusted["balance", "off"]), bool(found.shift.loc["start"].abs().max().max() < 0.1)
+    >>> sensitivity = res.sensitivity(clients=False)
+    >>> int(sensitivity.trusted["balance", "off"]), bool(sensitivity.shift.loc["start"].abs().max().max() < 0.1)
     (7, True)
     """
 

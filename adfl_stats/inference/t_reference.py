@@ -33,7 +33,7 @@ __all__ = ["dependent_df"]
 COVERAGE = 0.95
 # c with t quantiles beyond those of 1 and infinitely many degrees of freedom on both sides; steps to find it, and how
 # close the probability has to come. Ours: the method converges superlinearly (Dowell & Jarratt 1971), in far fewer.
-LEAST, MOST, STEPS, CLOSE = 1.0, 40.0, 60, 1e-8
+LEAST_C, MOST_C, STEPS, CLOSE = 1.0, 40.0, 60, 1e-8
 # Ours: the rule begins at this log t, where the integrand is proportional to t to 1e-7, and ends where |f| is below
 # this.
 FIRST, NEGLIGIBLE = -8.0, 1e-9
@@ -77,9 +77,9 @@ def _equivalent(quantiles: Array) -> Array:
 
 
 def _quantiles(w: Array, along: Array) -> Array:
-    """Return c (R,) with P(|z| <= c |b|) = .95, by regula falsi in log c (Illinois), between LEAST and MOST."""
+    """Return c (R,) with P(|z| <= c |b|) = .95, by regula falsi in log c (Illinois), between LEAST_C and MOST_C."""
     nodes = _nodes(w)
-    low, high = np.full(len(w), np.log(LEAST)), np.full(len(w), np.log(MOST))
+    low, high = np.full(len(w), np.log(LEAST_C)), np.full(len(w), np.log(MOST_C))
     below, above = (_coverage(end, w, along, nodes) - COVERAGE for end in (low, high))
     settled = np.where(below >= 0.0, low, np.where(above <= 0.0, high, np.nan))
     for _ in range(STEPS):

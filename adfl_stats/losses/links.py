@@ -22,7 +22,7 @@ __all__ = ["LINKS", "DistributionLink", "Hazards", "Link", "PowerLink", "exponen
 LOWEST, HIGHEST = -708.0, 709.0
 # Below this t the difference in t / (exp(t) - 1) + t - 1 is taken from its series. Ours: cancellation above it costs
 # less than two digits.
-SMALL = 0.1
+SMALL_T = 0.1
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,10 @@ class CLogLog(DistributionLink):
         t = exponential(eta)
         near = np.minimum(t, HIGHEST)
         event = np.where(t < HIGHEST, near / np.expm1(near), 0.0)
-        few = np.minimum(t, SMALL)
+        few = np.minimum(t, SMALL_T)
         small = few / 2.0 + few**2 / 12.0 - few**4 / 720.0 + few**6 / 30240.0
         # -(log F)'' = h (h + t - 1) with h the hazard; near zero h + t - 1 is t / 2 + t^2 / 12 - t^4 / 720 + ...
-        return Hazards(event, t, event * np.where(t < SMALL, small, event + t - 1.0), t)
+        return Hazards(event, t, event * np.where(t < SMALL_T, small, event + t - 1.0), t)
 
 
 class LogLog(DistributionLink):

@@ -28,7 +28,7 @@ TUNING = 1.345
 MOST_ENTRIES, MOST_CLIENTS, LEAST_ROWS = 1 << 21, 4096, 64
 # Iterations of a fit, concentration steps, and the relative change of the scale at which both stop. Ours: the change is
 # a tenth of the standard error above.
-MOST_ITERATIONS, MOST_STEPS, SMALL = 30, 10, 1e-3
+MOST_ITERATIONS, MOST_STEPS, SMALL_CHANGE = 30, 10, 1e-3
 # Residuals this small relative to the responses are rounding errors, as in `losses.point_sums`.
 ROUNDING = 1e-12
 
@@ -134,7 +134,7 @@ def _concentrated(sample: _Sample, theta: Array) -> RobustRegression:
         scales = sample.scales(sample.y - sample.X @ theta)
         refit, before = RobustRegression(theta, float(np.median(scales))), best.scale
         best = min(best, refit, key=lambda one: one.scale)
-        if not refit.scale < (1.0 - SMALL) * before:
+        if not refit.scale < (1.0 - SMALL_CHANGE) * before:
             break
     return best
 
@@ -150,7 +150,7 @@ def _huber_fits(sample: _Sample) -> tuple[Array, Ints]:
         theta = (roots @ (roots.transpose(0, 2, 1) @ right))[:, :, 0]
         residuals = sample.y - np.einsum("ij,ij->i", sample.X, batch.spread(theta))
         before, scales = scales, sample.scales(residuals)
-        if (np.abs(scales - before) <= SMALL * scales).all():
+        if (np.abs(scales - before) <= SMALL_CHANGE * scales).all():
             break
         limits = batch.spread(np.maximum(TUNING * scales, np.finfo(float).tiny))
         weights = sample.weights * np.minimum(1.0, limits / np.maximum(np.abs(residuals), limits))

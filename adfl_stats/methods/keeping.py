@@ -20,7 +20,7 @@ __all__ = ["kept_weights", "protected"]
 
 # The least share of the information in a direction that is left to it. Ours: clients with this weight move the other
 # coefficients by a thousandth of what they would with full weight.
-LEAST = 1e-3
+LEAST_WEIGHT = 1e-3
 # Eigenvalue, at unit diagonal, below which the others do not identify a direction. Ours: that of a column that the rest
 # explain but for a share of 1e-10, above what rounding leaves.
 RANK = 1e-10
@@ -50,11 +50,11 @@ def kept_weights(problem: Problem, clients: ClientModel, keep: Mask) -> tuple[Ar
         )
     needed, names = _identifying(problem, clients, weights)
     if problem.members.count(needed):
-        weights = np.where(needed, LEAST, weights)
+        weights = np.where(needed, LEAST_WEIGHT, weights)
         said["identified"] = (
             f"only clients that do not fit the majority identify {listing(names)}: {listing(problem.named(needed))}. "
-            f"They keep a weight of {LEAST:g} so that these coefficients have an estimate; it is theirs alone, and the "
-            "majority does not check it. ADFL(protect=[...]) gives them their full weight"
+            f"They keep a weight of {LEAST_WEIGHT:g} so that these coefficients have an estimate; it is theirs alone, "
+            "and the majority does not check it. ADFL(protect=[...]) gives them their full weight"
         )
         warn(said["identified"], SelectionWarning)
     return weights, said
@@ -64,7 +64,7 @@ def _identifying(problem: Problem, clients: ClientModel, weights: Array) -> tupl
     """Return clients of (almost) no weight that alone identify directions of coefficients, and the coefficients."""
     needed = np.zeros(problem.M, dtype=np.bool_)
     informative, J = clients.summaries.ranks > 0, clients.scores.information
-    members, low = clients.scores.members, weights[informative] < LEAST
+    members, low = clients.scores.members, weights[informative] < LEAST_WEIGHT
     if not members.count(low):
         return needed, []
     known, whole = members.sum(np.where(low[:, None, None], 0.0, J)), members.sum(J)
@@ -77,12 +77,12 @@ def _identifying(problem: Problem, clients: ClientModel, weights: Array) -> tupl
     gone = directions[:, values < RANK]
     # Directions that no client informs about are refused elsewhere.
     values, inside = linalg.eigh(gone.T @ whole @ gone)
-    gone = gone @ inside[:, values > RANK / LEAST]
+    gone = gone @ inside[:, values > RANK / LEAST_WEIGHT]
     if not gone.shape[1]:
         return needed, []
     along = gone / size[:, None]
     informed = np.einsum("mdj,jd->md", along.T @ J, along)
     shares = informed / np.einsum("id,ij,jd->d", gone, whole, gone)
-    needed[np.flatnonzero(informative)[low & (shares > PART * LEAST).any(axis=1)]] = True
+    needed[np.flatnonzero(informative)[low & (shares > PART * LEAST_WEIGHT).any(axis=1)]] = True
     parts = np.abs(gone).max(axis=1) / np.abs(gone).max()
     return needed, [str(name) for name in np.asarray(problem.names)[parts > PART]]

@@ -12,7 +12,7 @@ from adfl_stats.network.network import Network
 __all__ = ["near_order"]
 
 # Clients of the smallest part, about, and parts at most. Ours: as the batches of a fit (`engine.transport`).
-LEAST_CLIENTS, MOST_PARTS = 4, 4096
+SMALLEST_PART, MOST_PARTS = 4, 4096
 
 
 def near_order(network: Network) -> pd.Index:
@@ -47,7 +47,7 @@ def near_order(network: Network) -> pd.Index:
     except ImportError:
         raise ImportError("near_order needs pymetis; install it with: pip install 'adfl-stats[metis]'") from None
     M = network.n_clients
-    parts = min(MOST_PARTS, 2 ** max(0, int(np.log2(max(M // LEAST_CLIENTS, 1)))))
+    parts = min(MOST_PARTS, 2 ** max(0, int(np.log2(max(M // SMALLEST_PART, 1)))))
     if parts == 1:
         return network.labels
     ends, neighbours = _both_ways(network)

@@ -27,7 +27,7 @@ from adfl_stats.simulate.corruptions import CORRUPTIONS, ClientDraw, Kind, corru
 __all__ = ["CORRUPTIONS", "ClientDraw", "Simulation", "glm_design", "hospitals", "paper_linear"]
 
 # Most clients, and most columns. Ours: what a machine holds.
-MOST = 10**8
+LARGEST_SIZE = 10**8
 # Standard deviations of the linear predictor. Ours: probabilities mostly in .1 to .9, means mostly in .4 to 2.7.
 _ETA_SD = {"binomial": 1.0, "poisson": 0.5}
 
@@ -320,7 +320,7 @@ def glm_design(
     """
     one_of(family, "family", ("gaussian", "binomial", "poisson"))
     one_of(covariates, "covariates", ("homogeneous", "heterogeneous"))
-    M, p = whole_number(M, "M", 1, MOST), whole_number(p, "p", 1, MOST)
+    M, p = whole_number(M, "M", 1, LARGEST_SIZE), whole_number(p, "p", 1, LARGEST_SIZE)
     noise = in_interval(noise, "noise", 0.0, np.inf, open_high=True)
     if family != "gaussian" and noise != 1.0:
         raise ValueError(f"noise is {noise:g}, but the {family} family has no noise scale; leave it at 1")
@@ -419,7 +419,7 @@ def hospitals(
     >>> hospitals(seed=1).frame().columns.tolist()
     ['hospital', 'readmitted', 'age', 'severity', 'comorbid', 'treated']
     """
-    M, abnormal = whole_number(M, "M", 1, MOST), whole_number(abnormal, "abnormal", 0)
+    M, abnormal = whole_number(M, "M", 1, LARGEST_SIZE), whole_number(abnormal, "abnormal", 0)
     if 2 * abnormal >= M:
         raise ValueError(f"abnormal is {abnormal} of {M} hospitals; it must be fewer than half of them")
     streams = _streams(seed)

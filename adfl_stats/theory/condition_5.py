@@ -34,8 +34,8 @@ class Condition5:
     --------
     >>> import adfl_stats as ad
     >>> from adfl_stats.theory.condition_5 import condition_5
-    >>> found = condition_5(ad.networks.directed_circle(100, 5))
-    >>> found.status, found.rho < 1.0
+    >>> report = condition_5(ad.networks.directed_circle(100, 5))
+    >>> report.status, report.rho < 1.0
     ('holds', True)
     """
 

@@ -12,14 +12,14 @@ from adfl_stats.theory.checks import INDICATIVE, UNKNOWN, Check
 __all__ = ["unseen_contamination"]
 
 # The share of clients and the power that the line is about. Ours: a fifth, as in the paper's simulations; .8 is usual.
-SHARE, POWER = 0.2, 0.8
+SHIFTED_SHARE, POWER = 0.2, 0.8
 
 
 def unseen_contamination(fit: FitRecord) -> list[Check]:
     """Return how much bias a fifth of the clients could leave that are off together and not found."""
     if not fit.details.get("equalise"):
         return []
-    limits = limits_of_detection(fit, SHARE, POWER)
+    limits = limits_of_detection(fit, SHIFTED_SHARE, POWER)
     # A coefficient that one client alone identifies has no standard error by client.
     there = ~np.isnan(limits.se)
     bias, se = limits.bias[there], limits.se[there]

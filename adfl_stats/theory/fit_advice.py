@@ -21,7 +21,7 @@ from adfl_stats.theory.network_repairs import condition_5_advice
 __all__ = ["fit_advice"]
 
 # Ours: a binomial test at this level says that more trusted clients are beyond their 95 % point than chance brings.
-CHANCE = 0.01
+TEST_LEVEL = 0.01
 # Ours: a loss of efficiency below this share is smaller than the standard errors show.
 SMALL_LOSS = 0.01
 # Ours: an estimate farther than this from its solution, in standard errors, shifts the scores of all clients.
@@ -101,7 +101,7 @@ def _hidden(fit: FitRecord, c: Constants) -> Iterator[str]:
             "the bias that such clients can leave."
         )
     others = c.M - int(c.abnormal.sum())
-    if c.flat.suspects and stats.binom.sf(c.flat.suspects - 1, others, ALPHA) < CHANCE:
+    if c.flat.suspects and stats.binom.sf(c.flat.suspects - 1, others, ALPHA) < TEST_LEVEL:
         yield (
             f"Condition 6: {c.flat.suspects} of the {others} clients taken as normal have a p-value below {ALPHA:g}, "
             f"where chance brings {ALPHA * others:.2g}. {_why_beyond(fit, c)}"

@@ -46,7 +46,7 @@ FEW = 20
 UNCERTAIN, UNCERTAIN_EACH = 5.0, 0.1
 # Without a spread a minority costs that only for clients beyond this number. Ours: up to it, `minority_price` keeps
 # error rates; with more, small departures from one law would be called a minority.
-MANY = 100
+UNCERTAIN_FROM = 100
 # The same of a corruption of known form. Ours: less, as few tails lie in its direction; judged by
 # "poisson-tau1-permute" and Hsb82 in `benchmarks/real_clients.py`.
 MECHANISM_UNCERTAIN = 2.0
@@ -126,7 +126,7 @@ def price(P: int, M: int, *, variances: int = 0, directions: int = 0, minority: 
     loose = M < FEW or bool(variances or directions)
     if minority:
         own, beside = (search, uncertain) if minority == "coherent" else (MECHANISM_PRICE, MECHANISM_UNCERTAIN)
-        cost += own + (beside if loose else max(0.0, UNCERTAIN_EACH * (M - MANY)))
+        cost += own + (beside if loose else max(0.0, UNCERTAIN_EACH * (M - UNCERTAIN_FROM)))
     if gross:
         cost += GROSS_PRICE + (uncertain if loose else 0.0)
     return float(cost)

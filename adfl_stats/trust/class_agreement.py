@@ -57,8 +57,8 @@ class ClassAgreement:
     >>> import numpy as np
     >>> import adfl_stats as ad
     >>> rows = np.random.default_rng(1).normal(size=(3, 50, 2))
-    >>> found = ad.class_agreement(rows, np.zeros((3, 50), dtype=int))
-    >>> found.agreements.sum(), len(found.compared)
+    >>> agreement = ad.class_agreement(rows, np.zeros((3, 50), dtype=int))
+    >>> agreement.agreements.sum(), len(agreement.compared)
     (np.int64(6), 3)
     """
 
@@ -120,7 +120,7 @@ def class_agreement(features: Sequence[Array], classes: Sequence[Ints], *, level
 
 def _cells(m: int, features: Array, classes: Ints) -> list[Cell]:
     """Return client, class, mean and traces of V, V^2 and V^3, V being the covariance of the mean, of each class."""
-    found = []
+    cells = []
     for label in np.unique(classes):
         rows = np.asarray(features[classes == label], dtype=np.float64)
         n = len(rows)
@@ -131,8 +131,8 @@ def _cells(m: int, features: Array, classes: Ints) -> list[Cell]:
         product = centred @ centred.T if n < rows.shape[1] else centred.T @ centred
         product /= n * (n - 1.0)
         traces = np.trace(product), np.sum(product**2), np.sum((product @ product) * product)
-        found.append((m, label, rows.mean(axis=0), *map(float, traces)))
-    return found
+        cells.append((m, label, rows.mean(axis=0), *map(float, traces)))
+    return cells
 
 
 def _compared(cells: list[Cell]) -> pd.DataFrame:
@@ -181,13 +181,13 @@ def _kept(conflicts: Ints, agreements: Ints) -> Mask:
     client = sparse.eye_array(M, format="csr")
     apart, parted = client[one] - client[other], sparse.eye_array(e)
     rows = sparse.block_array([[client[first] + client[second], None], [apart, -parted], [-apart, -parted]])
-    found = optimize.milp(
+    program = optimize.milp(
         np.concatenate([-np.ones(M), np.full(e, PARTED)]),
         integrality=np.concatenate([np.ones(M), np.zeros(e)]),
         bounds=optimize.Bounds(0.0, 1.0),
         constraints=optimize.LinearConstraint(rows, -np.inf, np.concatenate([np.ones(n), np.zeros(2 * e)])),
         options={"node_limit": MOST_NODES},
     )
-    if found.x is None:
-        raise ValueError(f"the conflicts of {M} clients could not be resolved: {found.message}")
-    return np.asarray(found.x[:M] > 0.5)
+    if program.x is None:
+        raise ValueError(f"the conflicts of {M} clients could not be resolved: {program.message}")
+    return np.asarray(program.x[:M] > 0.5)

@@ -111,11 +111,11 @@ class ClientModel:
         standard = standardising(self.scores)
         J = self.scores.inflated(self.inflation).information
         left = np.asarray(np.linalg.solve(np.eye(len(self.units)) + J @ self.scored_spread(), J), dtype=np.float64)
-        found = np.ones(len(informative))
-        found[informative] = _traces(left, standard) / np.maximum(_traces(J, standard), np.finfo(float).tiny)
+        shares = np.ones(len(informative))
+        shares[informative] = _traces(left, standard) / np.maximum(_traces(J, standard), np.finfo(float).tiny)
         # The estimating equation weighs rows alike; the information is per unit of noise.
-        found[informative] *= self.null.dispersion / self.null.dispersions[informative]
-        return found
+        shares[informative] *= self.null.dispersion / self.null.dispersions[informative]
+        return shares
 
     @property
     def lead(self) -> float:
@@ -180,8 +180,9 @@ class ClientModel:
         factors = factors if self.turns is None else self.turns @ factors
         noise = self.inflation * self.null.dispersions
         likelihoods = ClientLikelihoods(glm.data, glm.family, noise)
-        found = expanded(likelihoods, np.tile(self.theta, (M, 1)), factors, np.zeros((M, P)))
-        summaries = self.summaries.renewed(-noise[:, None] * found.slopes, noise[:, None, None] * found.information)
+        expansion = expanded(likelihoods, np.tile(self.theta, (M, 1)), factors, np.zeros((M, P)))
+        slopes, information = -noise[:, None] * expansion.slopes, noise[:, None, None] * expansion.information
+        summaries = self.summaries.renewed(slopes, information)
         lost = summaries.lost | self.summaries.lost
         summaries = replace(summaries, lost=lost, ranks=np.where(lost, 0, summaries.ranks))
         scores, _, _ = client_scores(summaries, self.null, self.units)

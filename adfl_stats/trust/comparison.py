@@ -19,7 +19,7 @@ from adfl_stats.trust.laplace import ClientLikelihoods
 from adfl_stats.trust.reading_fits import fit_reading, probabilities
 from adfl_stats.trust.readings import Clients, Law, Reading, law_of
 from adfl_stats.trust.scoring import client_scores, null_of, summarised
-from adfl_stats.trust.selection import LEAST_FOR_SPREAD, LEAST_MAJORITY, MANY, some_clients
+from adfl_stats.trust.selection import LEAST_FOR_SPREAD, LEAST_MAJORITY, MANY_CLIENTS, some_clients
 from adfl_stats.trust.spread import pivots
 
 __all__ = ["Proposal", "best_reading"]
@@ -35,7 +35,7 @@ SMALL_VARIANCE = 0.25
 # so many variances would have to be supported by as many clients.
 MOST_VARIANCES = 10
 # A reading is fitted to its end if it may come so near to the best one. Ours: the next law may do better by as much.
-MARGIN = 10.0
+NEAR_BEST = 10.0
 # With more rows readings are fitted to some of each client's. Ours: bounds the time; clients of so many rows differ by
 # more than their standard errors.
 MOST_ROWS = 200_000
@@ -90,20 +90,21 @@ def best_reading(
     likelihoods = ClientLikelihoods(problem.glm.data, problem.glm.family, null.dispersions)
     everybody = Clients(likelihoods, problem.members, counted, information, units)
     chosen = np.ones(problem.M, dtype=bool)
-    if problem.n_clients > MANY:
+    if problem.n_clients > MANY_CLIENTS:
         chosen = informative.copy()
         chosen[informative] = some_clients(scores)
     rows = float(problem.members.sum(problem.glm.data.sizes * chosen))
-    some = everybody if problem.n_clients <= MANY and rows <= MOST_ROWS else everybody.some(chosen, MOST_ROWS / rows)
+    few = problem.n_clients <= MANY_CLIENTS and rows <= MOST_ROWS
+    some = everybody if few else everybody.some(chosen, MOST_ROWS / rows)
     active = np.arange(problem.P) if only is None else only
-    found = _Comparison(some, pooled, proposals, gross, columns, active).best(spread=spread)
-    if found is None or some is everybody:
-        return found
+    best = _Comparison(some, pooled, proposals, gross, columns, active).best(spread=spread)
+    if best is None or some is everybody:
+        return best
     # Inflation is in units of the clients' own precision, which is that of all their rows again.
     share = min(MOST_ROWS / rows, 1.0)
-    law = replace(found.law, inflation=1.0 + (found.law.inflation - 1.0) / share)
-    minority_inflation = 1.0 + (found.minority_inflation - 1.0) / share
-    return probabilities(everybody, replace(found, law=law, minority_inflation=minority_inflation))
+    law = replace(best.law, inflation=1.0 + (best.law.inflation - 1.0) / share)
+    minority_inflation = 1.0 + (best.minority_inflation - 1.0) / share
+    return probabilities(everybody, replace(best, law=law, minority_inflation=minority_inflation))
 
 
 class _Comparison:
@@ -131,25 +132,25 @@ class _Comparison:
     def _fit(self, minority: str, law: str, *, gross: bool = False) -> None:
         """Fit a reading, and again without variances that are small."""
         begin = self._gross if gross and self._gross and not minority else self._proposals[minority]
-        found = self._fitted(minority, self._law(law), begin.theta, begin.shift, gross=gross)
-        large = found.law.variances > SMALL_VARIANCE
-        if not large.all() and not found.law.common:
-            fewer = replace(found.law, variances=found.law.variances[large], columns=found.law.columns[:, large])
-            self._fitted(minority, fewer, found.theta, found.shift, gross=gross)
+        reading = self._fitted(minority, self._law(law), begin.theta, begin.shift, gross=gross)
+        large = reading.law.variances > SMALL_VARIANCE
+        if not large.all() and not reading.law.common:
+            fewer = replace(reading.law, variances=reading.law.variances[large], columns=reading.law.columns[:, large])
+            self._fitted(minority, fewer, reading.theta, reading.shift, gross=gross)
 
     def _fitted(self, minority: str, law: Law, theta: Array, shift: Array | None, *, gross: bool) -> Reading:
         with np.errstate(all="ignore"):
             wanted = self._wanted(simple=not minority and not gross)
-            found = fit_reading(self._clients, minority, law, theta, shift, gross=gross, wanted=wanted)
-        mean = self._clients.sum(found.posteriors) / max(self._clients.n_clients, 1)
-        if np.isfinite(found.criterion) and mean[0] > LEAST_MAJORITY and mean[2] <= MOST_GROSS:
-            self._readings.append(found)
-        return found
+            reading = fit_reading(self._clients, minority, law, theta, shift, gross=gross, wanted=wanted)
+        mean = self._clients.sum(reading.posteriors) / max(self._clients.n_clients, 1)
+        if np.isfinite(reading.criterion) and mean[0] > LEAST_MAJORITY and mean[2] <= MOST_GROSS:
+            self._readings.append(reading)
+        return reading
 
     def _wanted(self, *, simple: bool) -> float:
         """Return the criterion from which a further reading may be the best one, or change who is."""
         least = min((one.criterion for one in self._readings), default=np.inf)
-        return least + (STRONG if simple else 0.0) + MARGIN
+        return least + (STRONG if simple else 0.0) + NEAR_BEST
 
     def _leader(self, *, simple: bool) -> Reading | None:
         kind = [one for one in self._readings if one.simple == simple]

@@ -29,7 +29,7 @@ from adfl_stats.trust.scoring import (
     scores_with_weight,
     summarised,
 )
-from adfl_stats.trust.selection import MANY, MANY_COEFFICIENTS, choose
+from adfl_stats.trust.selection import MANY_CLIENTS, MANY_COEFFICIENTS, choose
 from adfl_stats.trust.spread import Spread, fit_spread
 from adfl_stats.trust.summaries import Summaries, has_known_dispersion
 
@@ -98,7 +98,7 @@ def _doubtful(problem: Problem, first: _Settled) -> bool:
     if not count:
         return others - simple < REVISITED
     if not any(one.spread for one in first.candidates if not (one.coherent or one.gross)):
-        if problem.n_clients > MANY:
+        if problem.n_clients > MANY_CLIENTS:
             return True
         simple = min(simple, _spread_criterion(model.scores, others + OVERWHELMING * count))
     if np.isinf(simple) or simple - others < OVERWHELMING * count:

@@ -32,13 +32,13 @@ __all__ = ["Null", "calibrate"]
 
 
 # Fewer clients share one noise level. Ours: quartiles of fewer values do not estimate a variance.
-LEAST_CLIENTS = 8
+LEAST_FOR_LEVELS = 8
 # One noise level for all is pooled over clients whose logarithms are this many interquartile ranges or less from the
 # median. Ours: of normal values one in 20,000 is beyond (Tukey, 1977, has 1.5 from the quartiles for one in 150).
 USUAL_RANGES = 3.0
 # Factor of the sampling variance in the shrinkage of the shape (Ledoit and Wolf, 2004, have 1). Ours: the formula for
 # that variance takes covariates as normal.
-MARGIN = 1.5
+SHRINKAGE_FACTOR = 1.5
 # Degrees of freedom from which t is computed as normal. Ours: beyond, t differs from it by
 # hardly more than the rounding of log gamma functions.
 NORMAL = 1e7
@@ -154,7 +154,7 @@ def _shape(summaries: Summaries, kurtosis: float) -> Array:
     if summaries.shape_rows <= 0.0 or size == 0.0:
         return np.eye(P)
     chance = (3.0 * P * (P - 1) + 8.0 * P) * (1.0 + kurtosis / 2.0) / summaries.shape_rows
-    return np.asarray(np.eye(P) + max(0.0, 1.0 - MARGIN * chance / size) * apart)
+    return np.asarray(np.eye(P) + max(0.0, 1.0 - SHRINKAGE_FACTOR * chance / size) * apart)
 
 
 def _prior(levels: Array, df: Array) -> tuple[float, float]:
@@ -170,7 +170,7 @@ def _prior(levels: Array, df: Array) -> tuple[float, float]:
     beyond = spread - float(np.mean(special.polygamma(1, df / 2.0)))
     # A variance by quartiles of M values has the relative standard error 2.3 / sqrt(M).
     chance = max(2.3 / np.sqrt(len(levels)) * spread, float(special.polygamma(1, NORMAL)))
-    if len(levels) < LEAST_CLIENTS or beyond <= chance:
+    if len(levels) < LEAST_FOR_LEVELS or beyond <= chance:
         # One level for all: pooled over the clients in the middle, which abnormal ones do not reach.
         usual = np.abs(logs - middle) <= USUAL_RANGES * max(high - low, 1e-8)
         return float(df[usual] @ levels[usual] / df[usual].sum()) if usual.any() else pooled, np.inf

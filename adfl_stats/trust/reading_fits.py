@@ -140,9 +140,9 @@ class _Steps:
     ) -> Expansion:
         M, P, K = factors.shape
         begin = self._effects.get(name, np.zeros((M, K)))
-        found = expanded(likelihoods, np.broadcast_to(centres, (M, P)), factors, begin, small)
-        self._effects[name] = found.effects
-        return found
+        expansion = expanded(likelihoods, np.broadcast_to(centres, (M, P)), factors, begin, small)
+        self._effects[name] = expansion.effects
+        return expansion
 
     def expectation(self, reading: Reading) -> _Seen:
         """Return the reading with the likelihood and the probabilities at its parameters."""
@@ -180,8 +180,8 @@ class _Steps:
         data = altered(likelihoods.data, likelihoods.family, reading.theta, reading.minority)
         # Its parameter is where its expected responses have their own estimate.
         weak = WEAK * self.clients.roots
-        found = self._expanded("altered", replace(likelihoods, data=data), reading.theta, weak, SMALL_STEP / WEAK)
-        return np.asarray(reading.theta + np.einsum("mpk,mk->mp", weak, found.effects))
+        expansion = self._expanded("altered", replace(likelihoods, data=data), reading.theta, weak, SMALL_STEP / WEAK)
+        return np.asarray(reading.theta + np.einsum("mpk,mk->mp", weak, expansion.effects))
 
     def _gross_densities(self, reading: Reading, factors: Array) -> Array:
         """Return logarithms (M, S) of the likelihoods of gross clients times the shares of their scales."""
@@ -190,9 +190,9 @@ class _Steps:
         def wide(k: float) -> Array:
             return np.concatenate([np.sqrt(k) * factors, np.sqrt(k - 1.0) * roots], axis=2)
 
-        found = self._expanded("gross", self.clients.likelihoods, reading.theta, wide(GROSS_SCALE))
+        expansion = self._expanded("gross", self.clients.likelihoods, reading.theta, wide(GROSS_SCALE))
         with np.errstate(divide="ignore"):
-            return np.stack([found.integrated(wide(k)) for k in SCALES], axis=1) + np.log(reading.gross_shares)
+            return np.stack([expansion.integrated(wide(k)) for k in SCALES], axis=1) + np.log(reading.gross_shares)
 
     def maximisation(self, seen: _Seen, *, longer: bool) -> Reading:
         """Return the reading with the parameters that its probabilities give."""

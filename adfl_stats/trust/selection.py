@@ -30,11 +30,11 @@ from adfl_stats.trust.mixture import (
 )
 from adfl_stats.trust.spread import Spread, common_excess, excess, fit_spread, inflated, next_direction, pivots
 
-__all__ = ["LEAST_FOR_SPREAD", "LEAST_MAJORITY", "MANY", "MANY_COEFFICIENTS", "choose", "some_clients"]
+__all__ = ["LEAST_FOR_SPREAD", "LEAST_MAJORITY", "MANY_CLIENTS", "MANY_COEFFICIENTS", "choose", "some_clients"]
 
 
 # With more clients the model is chosen on this many of them. Ours: bounds the time of the search.
-MANY = 1000
+MANY_CLIENTS = 1000
 # With more coefficients clients that differ are described by scores that vary more than rows say, c J_m, and by heavy
 # tails. That is T_m = (c - 1) J_m^-1: effects in proportion to what a client's rows leave open, which is one T where
 # clients have like covariates and as many rows. Ours: each step for a T of all coefficients factors a matrix of that
@@ -51,7 +51,7 @@ LEAST_FOR_MECHANISM = 10
 DOUBT = 0.01
 # A spread is tried where the sum of its squared score tests is this many standard deviations above its mean. Ours:
 # about the one-sided .99 point, as trying a spread costs time only and its price is paid afterwards.
-CHANCE = 2.5
+SPREAD_DEVIATIONS = 2.5
 # Coefficients with a smaller score test get no variance of their own. Ours: half a standard deviation of that test.
 ACTIVE = 0.5
 # What is added to a score test of a spread, in standard deviations, before its square is taken as what the spread may
@@ -79,11 +79,11 @@ class _Search:
 
     def add(self, spread: Spread, runs: MixtureRuns) -> Candidate:
         price = price_of(spread, runs, self.scores.n_clients)
-        found = Candidate(spread, runs, price, self.scores.mechanisms)
+        candidate = Candidate(spread, runs, price, self.scores.mechanisms)
         # Models in which a minority is normal are left out, and those that overflowed.
-        if runs.majority > LEAST_MAJORITY and np.isfinite(found.criterion):
-            self.candidates.append(found)
-        return found
+        if runs.majority > LEAST_MAJORITY and np.isfinite(candidate.criterion):
+            self.candidates.append(candidate)
+        return candidate
 
     def best(self, candidates: list[Candidate] | None = None) -> Candidate:
         return min(self.candidates if candidates is None else candidates, key=lambda one: one.criterion)
@@ -95,14 +95,14 @@ class _Search:
         if self.scores.n_clients < LEAST_FOR_GROSS:
             return [plain]
         gross = gross_runs(marginal, np.vstack([plain.centres, self.seeds]))
-        found = [plain, gross]
+        runs = [plain, gross]
         if self.scores.n_clients >= LEAST_FOR_MINORITY:
             begin = np.vstack([plain.centres, gross.centres])
             far = 2.0 * (gross.log_likelihoods - plain.log_likelihoods)[0] > GROSS_PRICE
             for beside in (False, True) if far else (False,):
                 known = mechanism_runs(marginal, begin, gross=beside) if self.knows else None
-                found += [coherent_runs(marginal, begin, gross=beside), *([] if known is None else [known])]
-        return found
+                runs += [coherent_runs(marginal, begin, gross=beside), *([] if known is None else [known])]
+        return runs
 
     def may_lead(self, base: Candidate, spread: Spread) -> bool:
         """Return whether a spread beside the components of a model may make it the best one.
@@ -186,7 +186,7 @@ def choose(
     constants : ndarray of int, optional
         The coefficients of constants.
     """
-    if scores.n_clients > MANY:
+    if scores.n_clients > MANY_CLIENTS:
         return _chosen_on_some(scores, seeds, heterogeneity, chance, hasty=hasty, only=only, constants=constants)
     search, asked = _Search(scores, seeds, constants), heterogeneity in ("estimate", "intercept")
     search.resume(near)
@@ -240,18 +240,18 @@ def _chosen_on_some(
     some = some_clients(scores)
 
     chance = chance.on(some)
-    found = choose(scores.of(some), seeds, heterogeneity, chance, hasty=hasty, only=only, constants=constants)
-    marginal = found[0].spread.integrated(scores)
-    alike = {one.words: one for one in reversed(found) if one.words[0] == found[0].words[0]}
-    whole = [replace(one, runs=run_on(marginal, one.runs), spread=found[0].spread) for one in alike.values()]
+    chosen = choose(scores.of(some), seeds, heterogeneity, chance, hasty=hasty, only=only, constants=constants)
+    marginal = chosen[0].spread.integrated(scores)
+    alike = {one.words: one for one in reversed(chosen) if one.words[0] == chosen[0].words[0]}
+    whole = [replace(one, runs=run_on(marginal, one.runs), spread=chosen[0].spread) for one in alike.values()]
     return sorted(whole, key=lambda one: one.criterion)
 
 
 def some_clients(scores: ClientScores) -> Mask:
-    """Return which of ours are of MANY clients drawn by the last digits of their numbers: their order has no part."""
+    """Return which of ours are among `MANY_CLIENTS` clients, drawn by digits of their statistics, not by order."""
     digits = np.modf(1e6 * scores.members.gather(scores.squares))[0]
     some = np.zeros(len(digits), dtype=bool)
-    some[np.argsort(digits, kind="stable")[:MANY]] = True
+    some[np.argsort(digits, kind="stable")[:MANY_CLIENTS]] = True
     return scores.members.ours(some)
 
 
@@ -324,7 +324,7 @@ def _shows_spread(scores: ClientScores, runs: MixtureRuns, basis: Array | None, 
         return doubt > DOUBT
     # Half of the tests are negative without a spread; the squares of the others add up to P / 2, variance 5 P / 4.
     beyond = np.square(np.maximum(excess(scores, runs, basis)[0], 0.0)).sum()
-    if beyond > 0.5 * scores.P + CHANCE * np.sqrt(1.25 * scores.P):
+    if beyond > 0.5 * scores.P + SPREAD_DEVIATIONS * np.sqrt(1.25 * scores.P):
         return True
     # Beyond the largest eigenvalue that chance brings (Marchenko and Pastur).
     edge = (1.0 + np.sqrt(scores.P / scores.members.sum(normal))) ** 2 - 1.0

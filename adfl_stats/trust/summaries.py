@@ -142,12 +142,12 @@ def summarise(
     data: ClientData, family: Family, theta: Array, counted: Mask | None = None, members: Members = EVERYBODY
 ) -> Summaries:
     """Summarise every client at theta (P,), in one pass over the data."""
-    found = Summariser(data, family, theta, counted, members)
+    summariser = Summariser(data, family, theta, counted, members)
     for pieces in whole_clients(data, len(theta)):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             sums = client_sums_of(data, family, theta[None], pieces)
-        found.add(pieces, sums)
-    return found.summaries()
+        summariser.add(pieces, sums)
+    return summariser.summaries()
 
 
 class Summariser:

@@ -68,19 +68,21 @@ def test_every_number_of_the_model_of_clients_is_in_the_table(script):
 
 
 def test_another_value_reaches_all_modules_that_import_a_constant_and_no_other(script):
-    from adfl_stats.trust import candidates, chance, comparison, fitting, selection
+    from adfl_stats.trust import chance, comparison, fitting, resampling, selection
 
     behind = one_of(script, "trust.chance.BEHIND")
     with script.replaced(behind, 1.5):
         assert (chance.BEHIND, selection.BEHIND, fitting.BEHIND) == (1.5, 1.5, 1.5)
     assert chance.BEHIND == selection.BEHIND == fitting.BEHIND == 12.0
 
-    before = candidates.MANY
-    with script.replaced(one_of(script, "trust.selection.MANY"), before + 1):
-        assert selection.MANY == comparison.MANY == fitting.MANY == before + 1
-        # Another constant with the same name.
-        assert before == candidates.MANY
-    assert selection.MANY == comparison.MANY == fitting.MANY == 1000
+    own, before = resampling.MOST_ROWS, comparison.MOST_ROWS
+    with script.replaced(one_of(script, "trust.selection.MANY_CLIENTS"), 101):
+        assert selection.MANY_CLIENTS == comparison.MANY_CLIENTS == fitting.MANY_CLIENTS == 101
+    assert selection.MANY_CLIENTS == comparison.MANY_CLIENTS == fitting.MANY_CLIENTS == 1000
+    # Another constant with the same name.
+    with script.replaced(one_of(script, "trust.resampling.MOST_ROWS"), own + 1):
+        assert own != resampling.MOST_ROWS
+        assert before == comparison.MOST_ROWS
 
 
 def test_no_constant_is_the_default_of_an_argument(script):

@@ -20,7 +20,7 @@ __all__ = ["CLASSES", "classes_of", "influence_classes", "network_figure"]
 # More clients are not drawn, and of more edges a random part. Ours: by time, and by the size of the page.
 MOST_DRAWN, MOST_EDGES, MOST_NAMED, MOST_ARROWS = 1500, 8000, 40, 400
 SIDE = 700
-MARGIN = 36.0
+LEAST_MARGIN = 36.0
 # Room for a letter of a name, in units of the drawing.
 LETTER = 8.5
 
@@ -64,7 +64,7 @@ def network_figure(net: Network, kinds: Sequence[str], tips: Sequence[str], *, b
     size = float(np.clip(110.0 / np.sqrt(M), 2.6, 9.0))
     longest = max(len(str(label)) for label in net.labels) if M <= MOST_NAMED else 0
     # Room for names beside the outermost clients; longer ones stand above or below.
-    margin = float(np.clip(size + 4 + LETTER * longest, MARGIN, 2.5 * MARGIN))
+    margin = float(np.clip(size + 4 + LETTER * longest, LEAST_MARGIN, 2.5 * LEAST_MARGIN))
     places = margin + places * (SIDE - 2 * margin)
     pairs, mutual, total = _edges(net)
     strokes = _strokes(places, pairs, circle, size)

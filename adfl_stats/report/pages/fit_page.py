@@ -38,12 +38,10 @@ from adfl_stats.report.pages.tables import (
 from adfl_stats.report.summary import response_name, rounds_needed, summary_notes
 from adfl_stats.report.text import network_cells
 from adfl_stats.theory.condition_5 import condition_5
+from adfl_stats.theory.detection import SHIFTED_SHARE
 from adfl_stats.trust.weights import TRUST
 
 __all__ = ["fit_page"]
-
-# The share of clients whose undetected shift the page speaks of, as in `Results.detection_limit`.
-SHARE = 0.2
 
 COLUMNS = {
     "n": "Rows of the client.",
@@ -276,7 +274,7 @@ def _network(res: Results | ObjectiveResults) -> Html:
 
 
 def _differences(res: Results, between: Any) -> Html:
-    limit = res.detection_limit(SHARE)
+    limit = res.detection_limit(SHIFTED_SHARE)
     words = [
         f"Cochran's Q = {fixed(between.statistic)} on {between.df:.0f} degrees of freedom, p = {between.p_value:.2g}; "
         f"I^2 = {between.i_squared:.0%}. The fit allows for a spread of kind: {between.kind}.",
@@ -289,8 +287,8 @@ def _differences(res: Results, between: Any) -> Html:
         tag("h3", "What could not be seen"),
         paragraphs(
             [
-                f"If {SHARE:.0%} of the clients were shifted together, in one coefficient, they would be found from "
-                "the shift below on, which is in standard deviations of a client (sampling and spread together)."
+                f"If {SHIFTED_SHARE:.0%} of the clients were shifted together, in one coefficient, they would be found "
+                "from the shift below on, which is in standard deviations of a client (sampling and spread together)."
             ]
         ),
         plain_table(

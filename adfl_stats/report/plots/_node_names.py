@@ -17,11 +17,11 @@ __all__ = ["name_nodes"]
 
 # Sizes of letters in points, and the width of axes below which they are small; a character's width and a line's height
 # in sizes of letters. Ours.
-LARGE, SMALL, NARROW = 8.0, 6.0, 250.0
+LARGE_LETTERS, SMALL_LETTERS, NARROW = 8.0, 6.0, 250.0
 WIDE, HIGH = 0.64, 1.3
 # Points between a mark and its name: the second, away from the middle, where the first has no room. The share of the
 # width that a name may take, and the fewest letters of a long one. Ours.
-GAPS, SHARE, FEWEST = (1.5, 9.0), 0.22, 7
+GAPS, WIDTH_SHARE, FEWEST = (1.5, 9.0), 0.22, 7
 # Where a name may stand beside its mark.
 ANGLES = np.pi / 4.0 * np.arange(8)
 
@@ -50,8 +50,8 @@ def name_nodes(ax: Axes, place: Array, names: Iterable[object], order: Iterable[
     ax.figure.figure.draw_without_rendering()
     box, page = ax.get_position(original=True), ax.figure.bbox
     room = np.array([box.width * page.width, box.height * page.height]) * 72.0 / ax.figure.dpi
-    font = LARGE if room[0] >= NARROW else SMALL
-    texts = name_texts(names, int(np.clip(SHARE * room[0] / (WIDE * font), FEWEST, LONGEST)))
+    font = LARGE_LETTERS if room[0] >= NARROW else SMALL_LETTERS
+    texts = name_texts(names, int(np.clip(WIDTH_SHARE * room[0] / (WIDE * font), FEWEST, LONGEST)))
     chosen, radius, high = [int(k) for k in order], np.sqrt(size) / 2.0, HIGH * font
     widest = max((WIDE * font * len(texts[k]) for k in chosen), default=0.0)
     margin = np.array([widest, 2.0 * high]) + radius + GAPS[0] if chosen else np.full(2, 2.0 * radius)

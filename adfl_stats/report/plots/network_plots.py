@@ -25,7 +25,7 @@ __all__ = ["network", "spectrum"]
 # Clients up to which a network is drawn, all are named, and all eigenvalues are computed (some seconds). Ours.
 MOST_DRAWN, MOST_NAMED, MOST_EIGENVALUES = 2000, 40, 1000
 # Clients that are named where not all are; above so many, the springs settle for fewer steps. Ours.
-SUSPECTS, MANY = 12, 300
+SUSPECTS, QUICK_LAYOUT = 12, 300
 # The shorter side of axes, in points, below which marks are smaller. Ours.
 ROOMY = 330.0
 COLOURS = ("influence", "weight", "flag")
@@ -171,7 +171,7 @@ def _layout(net: Network) -> tuple[Array, bool]:
     graph = networkx.Graph(net.to_networkx().to_undirected().edges)
     graph.add_nodes_from(net.labels)
     places = networkx.spring_layout(
-        graph, seed=1, iterations=200 if net.n_clients <= MANY else 40, k=1.8 / np.sqrt(net.n_clients)
+        graph, seed=1, iterations=200 if net.n_clients <= QUICK_LAYOUT else 40, k=1.8 / np.sqrt(net.n_clients)
     )
     return np.array([places[name] for name in net.labels]), False
 

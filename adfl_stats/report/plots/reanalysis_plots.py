@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["bootstrap", "sensitivity"]
 
 # Clients left out that are drawn: those that move the estimate most.
-MOST = 10
+MOST_DRAWN = 10
 
 
 def sensitivity(report: Sensitivity, coefficient: str | None = None, ax: Axes | None = None) -> Axes:
@@ -52,7 +52,7 @@ def sensitivity(report: Sensitivity, coefficient: str | None = None, ax: Axes | 
     name = _checked(coefficient, report.params.columns, report.shift.abs().max())
     table = report.to_frame(name)
     left = table.index.get_level_values(0) == "without"
-    most = table[left].sort_values("shift", key=np.abs, ascending=False).index[:MOST]
+    most = table[left].sort_values("shift", key=np.abs, ascending=False).index[:MOST_DRAWN]
     table = pd.concat([table[~left], table.loc[most]])[::-1]
     ax = axes_for(ax, (7.0, 1.0 + 0.22 * len(table)))
     place = np.arange(len(table))
