@@ -130,7 +130,7 @@ def _fit(options: argparse.Namespace) -> None:
 
 
 def _take_part(options: argparse.Namespace, ranks: ad.MPI) -> None:
-    """Take part in a fit without a word: rank 0 says and writes what all ranks know."""
+    """Take part in a fit without output: rank 0 prints and writes the results."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

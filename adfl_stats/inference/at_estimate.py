@@ -85,9 +85,9 @@ class _Source:
         return self._pass(self.params, None if penalty is None else penalty.gradient(self.params))
 
     def _pass(self, theta: Array, slope: Array | None = None) -> tuple[PointSums, Summaries | None]:
-        """Return the sums over rows at theta (P,), whose scores have a penalty's gradient beside them.
+        """Return the sums over rows at theta (P,); rows' scores include `slope`, the penalty's gradient.
 
-        A method without a model of clients will have one fitted; the summaries for that are found in the same pass.
+        For a method without a model of clients the same pass collects the summaries from which one is fitted later.
         """
         glm, steps, members = self.problem.glm, self.outcome.steps, self.problem.members
         summariser = None
@@ -169,7 +169,7 @@ class _Source:
 
     @once
     def first_look(self) -> ClientRecord | None:
-        """The clients as sharing one parameter; None where that is doubtful, or the model of clients is there."""
+        """The clients under one common parameter; None if a test rejects it or the full model has been fitted."""
         where, _, summaries = self.judged
         # A spread that was asked for is fitted whether tests see one or not.
         if summaries is None or self.heterogeneity not in ("auto", "none"):
@@ -181,7 +181,7 @@ class _Source:
         return record if alike(model, record) else None
 
     def recorded(self, model: ClientModel, judging: ClientModel) -> ClientRecord:
-        """Return what a model of clients says of them, with statistics of the model that judges each."""
+        """Return the record of a model of clients, with the statistics of the model by which each is tested."""
         glm = self.problem.glm
         return record_clients(
             model,
@@ -283,7 +283,7 @@ class AtEstimate:
 
     @_Part
     def glance(self) -> ClientRecord:
-        """The clients as the summary shows them: `clients`, or a first look where that says that all are alike."""
+        """The clients as the summary shows them: `first_look` where tests find no heterogeneity, else `clients`."""
         look = self._from.first_look
         return self.clients if look is None else look
 

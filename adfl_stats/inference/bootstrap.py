@@ -30,8 +30,8 @@ INTERVALS = ("percentile", "basic")
 class Bootstrap:
     """Estimates of a fit on clients drawn with replacement; made by ``res.bootstrap()``.
 
-    The draws repeat the whole analysis: who is down-weighted is decided anew in each. Standard errors and intervals are
-    so for the estimate with its selection of clients, where those of the fit are given the final weights.
+    Weights are re-estimated in each draw. Standard errors and intervals therefore include the variability of the
+    selection of clients; those of the fit are conditional on the final weights.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class Bootstrap:
             f"{undecided} client(s) keep their weight in 10 to 90 % of the draws with them (see .trusted)."
             if undecided
             else "Every client has the same verdict in at least 90 % of the draws with it.",
-            "The standard error and the limits allow for the choice of the clients; se is given the final weights.",
+            "Bootstrap standard errors and limits include the variability of the weights; se is conditional on them.",
         ]
         if self.failed:
             notes.append(f"{self.failed} draws do not identify all coefficients and were left out.")

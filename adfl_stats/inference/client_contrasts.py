@@ -23,7 +23,7 @@ FEW_CLIENTS = 50
 
 
 def identified(working: Array, expected: Array, contrasts: Array) -> Mask:
-    """Return for which contrasts (R, P) differences show the variance: no client, or row, identifies it alone.
+    """Return for which contrasts (R, P) the variance is estimable: more than one client (or row) identifies them.
 
     `working` and `expected` (P, P) are the variance under the working model and the mean of its estimate there.
     """

@@ -71,7 +71,7 @@ class ClientRecord:
     cochran : list of float
         Cochran's Q of the normal clients over all coefficients, its degrees of freedom, and its p-value.
     inflation : float
-        How many times as much the clients' scores vary as their rows say, beside the spread.
+        Overdispersion of the clients' scores beside the spread: their variance over that from independent rows.
     members : Members
         The clients; those of the rows are ours. A file does not keep it: all clients of a loaded record are ours.
     """

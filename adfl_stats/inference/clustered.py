@@ -204,7 +204,8 @@ def gather_clustered(
         cr3[at] = left_out(score, observed, seen.hessian)
         tally.add(adjusted, omega, K)
     tally = _Tally.joined(tallies, members)
-    # The estimate's variance has the whole of T: what one client alone identifies is not shown by the clients.
+    # The estimate's variance has the whole of T: what one client alone identifies is not
+    # estimable from differences between clients.
     reach = axes.root @ axes.contrasts
     modelled = axes.modelled + reach.T @ beside @ reach / axes.unit
     working, expected, kept = axes.variance(modelled), axes.variance(tally.expected), axes.back(*tally.kept())
@@ -225,8 +226,8 @@ def _between(share: Array, information: Array, spread: Array, axes: Axes, part: 
 def _spreads(spread: Array, K: Array) -> Array:
     """Return T_m (C, P, P), or T (P, P) for all, in coordinates in which H is the identity.
 
-    A client's effect along a direction that no other client knows, such as its own constant, is part of what it alone
-    identifies: T_m is T without it, so that other coefficients are estimated without a loss.
+    A client's effect along a direction for which no other client has information, such as its own constant, is part of
+    what it alone identifies: T_m is T without it, so that other coefficients are estimated without a loss.
     """
     eye = np.eye(len(spread))
     _, shared = stacked_cholesky(eye - K, np.sqrt(LEAST_VARIANCE))

@@ -126,8 +126,8 @@ class Majority:
         count = len(self.clients)
         if self.rival is None:
             return [
-                "No rival: from every start, half of the clients agree on this parameter.",
-                f"{self.breakdown} of {count} clients would have to be off as well before half of them are.",
+                "No rival: all starts converge to this estimate.",
+                f"{self.breakdown} further of {count} clients would have to be abnormal to reach one half.",
             ]
         liked = int((self.clients["margin"] < 0.0).sum())
         return [
@@ -176,7 +176,7 @@ def _rivals(problem: Problem, fit: FitRecord, theta: Array, se: Array) -> Array:
     sets = TrimmedScores(starts=STARTS, seed=1).concentrate(problem, np.array(starts).reshape(-1, problem.P))
     estimates = sets.theta[np.isfinite(sets.misfit)]
     far = (np.abs(estimates - theta) / se).max(axis=1) > APART
-    # The centre of the clients set aside is a rival even where no half goes with it.
+    # The centre of the clients set aside is compared even if no half of the clients supports it.
     return np.vstack([estimates[far], *starts]) if starts else estimates[far]
 
 

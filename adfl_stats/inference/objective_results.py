@@ -34,7 +34,7 @@ class ObjectiveRecord(RunRecord):
     Attributes
     ----------
     totals : ndarray (M,)
-        What each client counts with.
+        Sum of row weights of each client.
     gradients : ndarray (M, P)
         The clients' gradients at the estimate.
     hessian : ndarray (P, P), or (0, 0)
@@ -282,7 +282,7 @@ class ObjectiveResults(Estimates):
         return pd.DataFrame(columns, index=fit.labels.rename(fit.client_name))
 
     def communication(self) -> Communication:
-        """Say what left a client until inference: how many numbers, in which phase, to whom.
+        """Return what each client sent until inference: how many numbers, in which phase, to whom.
 
         Returns
         -------

@@ -63,7 +63,7 @@ class Refitter:
     """How to fit again: the problem, the method, the estimate, and whether clients may differ.
 
     Where the fit asked the data whether clients differ, its answer holds for all draws, and how much they do is
-    estimated anew: copies of a client in a draw would count as a reason to differ. Where the link is not linear, the
+    estimated anew: copies in a draw would bias the test of heterogeneity. Where the link is not linear, the
     same is true of whether there are abnormal clients: that was decided by the likelihood of all rows.
     """
 

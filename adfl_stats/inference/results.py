@@ -307,7 +307,7 @@ class Results(FittedRows, Reanalysis):
         return pd.DataFrame({name: value.ravel() for name, value in columns.items()}, index=index)
 
     def communication(self) -> Communication:
-        """Say what left a client in this fit: how many numbers, in which phase, to whom.
+        """Return what each client sent in this fit: how many numbers, in which phase, to whom.
 
         Sums, maxima and rows over all clients are what the method and its inference took from the whole network. Where
         the limit of the rounds was solved for, messages to neighbours are those of the solution, beside the rounds

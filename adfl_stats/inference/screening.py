@@ -128,7 +128,7 @@ class Screening:
         shown = table.head(min(len(self.flagged) + NEXT_SHOWN, MOST_SHOWN))
         shown = shown.drop(columns=[] if self.method == "mirror" else "mirror")
         text = shown.rename(columns=_SHORT).to_string(formatters=_FORMATS, index_names=False)
-        left = [f"The {len(shown)} most suspicious of {len(table)} clients; to_frame() has all."]
+        left = [f"The {len(shown)} clients with the smallest p-values, of {len(table)}; to_frame() has all."]
         return framed(self._title, text, [*(left if len(table) > len(shown) else []), *self._notes])
 
     __repr__ = __str__
@@ -259,7 +259,7 @@ def screen_fit(fit: FitRecord, q: float = FDR, method: str = "score") -> Screeni
 
 
 def verdicts(clients: ClientRecord) -> list[str]:
-    """Return how the model reads each client: "", "noisy", "coherent" (off together with others) or "far off"."""
+    """Return how the model classifies each client: "", "noisy", "coherent" (off together with others) or "far off"."""
     normal, coherent, gross = clients.probabilities.T
     words = np.where(coherent > gross, "coherent", "far off")
     words = np.where(normal > 0.5, np.where(clients.noisy, "noisy", ""), words)

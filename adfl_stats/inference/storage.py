@@ -123,7 +123,7 @@ def _add_fit(fit: FitRecord, arrays: dict[str, Any], words: dict[str, Any]) -> N
     arrays |= {f"clients.{name}": value for name, value in fit.clients.arrays().items()}
     arrays |= {} if glance is None else {f"glance.{name}": value for name, value in glance.arrays().items()}
     words |= {name: getattr(fit, name) for name in _WORDS} | {
-        # A file does not keep how the fit was made, on which the choice depends.
+        # The default `cov_type` depends on how the fit was made, which is not saved; so its value is.
         "chosen_cov_type": fit.cov_type,
         "family": {part.name: getattr(fit.family, part.name) for part in fields(Family)},
         "clients": fit.clients.words(),

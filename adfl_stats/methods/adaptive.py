@@ -61,13 +61,13 @@ MUCH_LOST, DISPROPORTION = 0.25, 3.0
 # point of chi-square with 1 degree of freedom, 3.84); a p-value of Cochran's Q that is (ours: one false warning in
 # 10,000 fits).
 UNDECIDED, CLEARLY = 4.0, 1e-4
-# What the start from all clients is called.
+# Name of the start at the pooled estimate.
 POOLED = "pooled estimate"
 
 
 @dataclass(frozen=True, eq=False)
 class ADFL(Method):
-    """Adaptive DFL: weighted DFL, equation (4.1), with small weights omega_m for suspicious clients.
+    """Adaptive DFL: weighted DFL, equation (4.1), with small weights omega_m for clients with a large discrepancy.
 
     By default omega_m is the probability that client m follows the majority, under a model of clients that may differ
     from one another (see `adfl_stats.trust`); the paper leaves the choice of lambda and of the start to its
@@ -89,7 +89,7 @@ class ADFL(Method):
         Initial estimates: one row for all clients or one each, another fit, or a method to run first.
         None takes least trimmed scores (see `TrimmedScores`), or BRIDGE-M where the losses have gradients only.
     measure : {"norm", "score", "loss"} or None
-        Suspicion: the norm of the client's gradient, as in the paper; or by how much the square root of
+        The discrepancy s_m: the norm of the client's gradient, as in the paper; or by how much the square root of
         Rao's score statistic n_m g' I_m^+ g / phi exceeds that of its chi-square 95 % point, and zero
         below, which allows for the clients' sizes and covariates and leaves ordinary clients their full
         weight. Losses of your own with minibatches have the norm in units of its sampling error instead, compared

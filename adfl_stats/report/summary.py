@@ -288,8 +288,8 @@ def _difference_notes(fit: FitRecord) -> list[str]:
         )
     if not fit.glance.candidates:
         notes.append(
-            "A first look gave no sign that clients differ (Cochran's Q, tests of each coefficient's variance and of "
-            "each client, .05 each); clients(), heterogeneity() and screen fit the whole model of clients."
+            "Preliminary tests found no heterogeneity (Cochran's Q, tests of each coefficient's variance and of each "
+            "client, .05 each); clients(), heterogeneity() and screen fit the whole model of clients."
         )
     return notes
 

@@ -323,7 +323,7 @@ class Dynamic:
     Parameters
     ----------
     of : str, Corruption or callable
-        What a bad client's rows suffer.
+        The corruption of a bad client's rows.
     phases : sequence of float
         The part of the abnormal clients that is bad in each phase, in [0, 1].
 

@@ -121,7 +121,7 @@ def _why_beyond(fit: FitRecord, c: Constants) -> str:
 def _error(fit: FitRecord, c: Constants) -> Iterator[str]:
     """Say which part of the numerical error is the larger, and what reduces it."""
     error, network = fit.error, one_network(fit.network, "advice on the numerical error")
-    # Groups that never agree are told so where Condition 5 is; no step helps.
+    # Closed groups are reported under Condition 5; no step makes them agree.
     if not fit.smooth or not error.total > fit.tolerance or len(network.closed_groups) > 1:
         return
     if fit.solver == "limit":

@@ -49,8 +49,8 @@ def check_network(net: Network | networkx.Graph) -> Report:
     Report
         Its checks are named ``SE(W)``, ``mixing``, ``rho``, ``second eigenvalue modulus``, ``spectral gap``,
         ``mixing time``, ``strongly connected``, ``closed groups``, ``period``, ``doubly stochastic``,
-        ``in-degree spread``, ``out-degree spread``, ``clients nobody hears``, ``effective clients`` and
-        ``neighbourhood majorities``; its tables "Repairs" and "Bad neighbours a client can stand".
+        ``in-degree spread``, ``out-degree spread``, ``clients with influence zero``, ``effective clients`` and
+        ``neighbourhood majorities``; its tables "Repairs" and "Tolerated abnormal neighbours".
 
     Examples
     --------
@@ -74,7 +74,7 @@ def check_network(net: Network | networkx.Graph) -> Report:
         f"Network of {net.n_clients} clients and {net.n_edges} edges",
         checks,
         advice=repair_advice(net, repairs, condition.status),
-        tables={"Repairs": repairs, "Bad neighbours a client can stand": _majority_table(net)},
+        tables={"Repairs": repairs, "Tolerated abnormal neighbours": _majority_table(net)},
         network=net,
     )
 
@@ -260,7 +260,7 @@ def _influence(net: Network, trouble: str) -> list[Check]:
     if trouble:
         status, note = UNKNOWN, f"{note} Not resolved: {trouble}."
     return [
-        Check("clients nobody hears", "", float(len(unheard)), "0", decided(not len(unheard)), names),
+        Check("clients with influence zero", "", float(len(unheard)), "0", decided(not len(unheard)), names),
         Check("effective clients", "", effective, f"{M}", status, note),
     ]
 
@@ -269,9 +269,9 @@ def _influence(net: Network, trouble: str) -> list[Check]:
 
 
 def _tolerances(net: Network) -> dict[str, Ints]:
-    """Return how many bad in-neighbours each client tolerates under the rules of BRIDGE.
+    """Return how many abnormal in-neighbours each client tolerates under the rules of BRIDGE.
 
-    The median over the client and its d in-neighbours needs a good majority of the d + 1 values; the trimmed
+    The median over the client and its d in-neighbours needs a majority of normal values among the d + 1; the trimmed
     mean drops b on each side of the neighbours' values, and needs ``d >= 2b + 1``.
     """
     row = np.repeat(np.arange(net.n_clients), np.diff(net.indptr))
@@ -283,18 +283,16 @@ def _majorities(net: Network) -> Check:
     median, trimmed = _tolerances(net).values()
     least = int(median.min())
     note = (
-        f"Bad neighbours that a client tolerates under the median of itself and its neighbours: {least} at least, "
+        f"Abnormal neighbours that a client tolerates under the median of itself and its neighbours: {least} at least, "
         f"{np.median(median):g} in the median, {median.max()} at most; under the trimmed mean {trimmed.min()}, "
         f"{np.median(trimmed):g} and {trimmed.max()}. Only rules of BRIDGE's kind need this; aDFL does not."
     )
     if net.n_clients == 1:
-        return Check(
-            "neighbourhood majorities", "", 0.0, "any", HOLDS, "One client has no neighbours that could be bad."
-        )
+        return Check("neighbourhood majorities", "", 0.0, "any", HOLDS, "One client has no neighbours.")
     if least == 0:
         weak = net.labels[median == 0]
         note += f" {counted(len(weak), 'does', 'do')} not tolerate one: {listing(weak)}."
-    # Not demanded by aDFL; and the number of bad neighbours is not known, so that one may not be enough.
+    # Not demanded by aDFL; and the number of abnormal neighbours is not known, so that one may not be enough.
     return Check("neighbourhood majorities", "", float(least), "not for aDFL", INDICATIVE, note)
 
 

@@ -46,7 +46,7 @@ class Outlook:
     bias : float
         Numerical error of the limit (optimisation plus consensus), in standard errors.
     own : float
-        The part of it that clients have from their own last gradient, on however good a network.
+        The part of it that clients have from their own last gradient, whatever the network.
     imbalance : float
         Distance, in standard errors, between what the network solves and the solution that counts clients
         by trust and size only.

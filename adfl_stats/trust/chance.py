@@ -36,7 +36,7 @@ RESAMPLES, DEVIATIONS = 20, 3.0
 # Data sets after which the bootstrap may end early, and errors of the bound by which it must be decided. Ours: a mean
 # and a standard deviation of fewer are too variable, and two errors are the usual .95.
 FIRST, SURE = 8, 2.0
-# A lead so far below zero says that the minority is none, whatever its price: its share in the averaged probabilities
+# With a criterion this far behind, no price changes the choice: the minority's share in the averaged probabilities
 # is below exp(-6).
 BEHIND = 12.0
 

@@ -148,7 +148,7 @@ class _Comparison:
         return reading
 
     def _wanted(self, *, simple: bool) -> float:
-        """Return the criterion from which a further reading may be the best one, or change who is."""
+        """Return the criterion that a further reading must reach to become the best, or to change which one is."""
         least = min((one.criterion for one in self._readings), default=np.inf)
         return least + (STRONG if simple else 0.0) + NEAR_BEST
 

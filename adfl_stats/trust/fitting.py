@@ -113,7 +113,7 @@ def _doubtful(problem: Problem, first: _Settled) -> bool:
 def _spread_criterion(scores: ClientScores, wanted: float) -> float:
     """Return the criterion of clients that only differ, by one variance of all coefficients, if it may reach `wanted`.
 
-    No spread was tried where abnormal clients leave none.
+    No spread is tried where no excess variance remains without the abnormal clients.
     """
     plain = normal_run(scores)
     spread = Spread.of(scores, np.arange(scores.P), common=True)
@@ -182,7 +182,7 @@ def _with_posterior(
 
 @dataclass(frozen=True, eq=False)
 class _Settled:
-    """Where the passes from one start ended: the model, its candidates, the clients that have a score."""
+    """The last iterate from one start: the model, its candidates, the clients that have a score."""
 
     model: ClientModel
     candidates: list[Candidate]

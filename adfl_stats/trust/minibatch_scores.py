@@ -1,4 +1,4 @@
-"""Suspicion from minibatch gradients: the norm of a client's gradient in units of its sampling error.
+"""Discrepancy from minibatch gradients: the norm of a client's gradient in units of its sampling error.
 
 For losses without curvature. At the majority's parameters the gradient of a normal client's n rows has mean zero, and
 E ||g||^2 is tr V, V = S / n being the covariance of a mean of its rows. Minibatches of b rows, drawn without

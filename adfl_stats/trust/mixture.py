@@ -185,7 +185,7 @@ class ClientScores:
         total = self.members.sum_products(weights, self.information)
         along = self.members.sum_products(weights, self.slopes)
         diagonal = np.arange(self.P)
-        # Some sets of clients identify too little; the ridge is far below what a client knows.
+        # Some sets of clients are rank-deficient; the ridge is far below one client's information.
         total[:, diagonal, diagonal] += 1e-8 * (total[:, diagonal, diagonal].mean(axis=1, keepdims=True) + 1e-4)
         return np.asarray(np.linalg.solve(total, along[:, :, None])[:, :, 0])
 
@@ -312,7 +312,7 @@ def _expect(scores: ClientScores, runs: MixtureRuns) -> tuple[Array, Array, Arra
         far = scores.statistics(centres + shifts)
     elif runs.mechanism is not None:
         far = scores.altered_statistics(centres, runs.mechanism)
-    # Components come first here, as sums over a short last axis are slow, and those that nobody has are left out.
+    # Components come first here, as sums over a short last axis are slow; components with share zero are left out.
     some = COMPONENTS if shares[:, GROSS].any() else GROSS.start
     logs = np.full((some, scores.M, len(centres)), -np.inf)
     logs[NORMAL] = scores.log_densities(near)

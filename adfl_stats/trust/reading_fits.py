@@ -23,7 +23,8 @@ MOST_STEPS, SMALL_GAIN = 60, 0.03
 # Steps before EM may end. Ours: the first ones may lower the likelihood, as theta is moved by the normal clients alone
 # where the minority's parameter depends on it.
 FIRST_STEPS = 4
-# Steps like the last few that a reading is allowed to come up with. Ours: gains of EM shrink by a tenth or more a step.
+# Further EM steps, with gains like the last, that are assumed when a reading is given up. Ours: gains of EM decrease
+# by a tenth or more a step.
 FURTHER_STEPS = 15
 # Every third step goes this many times as far in logarithms of variances, by a factor of at most `MOST_GROWTH` a step.
 # Ours: EM is slow where variances are small.
@@ -88,7 +89,7 @@ def fit_reading(
         if before is not None:
             gain = seen.reading.log_likelihood - before.reading.log_likelihood
             if gain < 0.0 and longer:
-                # The longer step went too far.
+                # The extrapolated step lowered the likelihood.
                 now, longer = steps.maximisation(before, longer=False), False
                 continue
             gains.append(gain)
@@ -100,7 +101,7 @@ def fit_reading(
 
 
 def _ahead(gains: list[float]) -> float:
-    """Return what the criterion may fall by in further steps: they gain less and less."""
+    """Return a bound on the further decrease of the criterion; gains decrease."""
     return 2.0 * FURTHER_STEPS * max(gains[-3:])
 
 

@@ -1,4 +1,6 @@
-"""Readings of the clients where links are not linear: a law of effects, with or without abnormal clients, fitted by EM.
+"""Candidate mixture models of the clients' parameters ("readings") for nonlinear links, fitted by EM.
+
+A reading has a distribution of random effects, with or without abnormal clients.
 
 theta_m = theta + u_m as in `mixture`, with the rows' own likelihood in the place of that of the scores (see
 `laplace`). The components are
@@ -35,7 +37,8 @@ from adfl_stats.trust.spread import HEAVY_DF
 __all__ = ["Clients", "Law", "Reading", "altered", "law_of"]
 
 
-# Initial variances of effects, in squared standard errors of a typical client. Ours: EM comes down faster than up.
+# Initial variances of effects, in squared standard errors of a typical client. Ours: EM decreases
+# variances in fewer iterations than it increases them.
 FIRST_VARIANCE = 1.0
 # Points by which the scale of effects with heavy tails is integrated. Ours: t with 5 degrees of freedom to 2 %.
 TAIL_POINTS = 7

@@ -62,7 +62,7 @@ def resampled_scores(
     df : float
         Degrees of freedom of the law of u_m, a t; infinite where it is normal.
     inflation : float
-        How many times as much scores vary as rows say.
+        The variance of scores over that from independent rows (design effect).
     normal : ndarray (M,) of bool
         The clients whose residuals are drawn from.
     block : int
@@ -83,7 +83,7 @@ def resampled_scores(
 
 @dataclass(frozen=True)
 class _Part:
-    """The clients of a batch: their rows, and what a first look at them says."""
+    """The clients of a batch: their rows, and their noise levels and information at the estimate."""
 
     glm: GLM
     dispersions: Array
@@ -146,7 +146,7 @@ def _labels(mean: Array, rng: np.random.Generator) -> Array:
 def _residuals(some: _Part, theta: Array, scores: Array, normal: Mask) -> Array:
     """Return residuals of the normal clients' rows about their own estimates, per unit of noise, with mean zero."""
     data, family, P = some.glm.data, some.glm.family, some.glm.P
-    # A batch without a normal client takes what it has.
+    # A batch without a normal client uses the residuals of all its clients.
     normal = normal if normal.any() else np.ones_like(normal)
     deviation = np.zeros((some.glm.M, P))
     full = normal & (some.ranks == P)

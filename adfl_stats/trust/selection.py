@@ -2,7 +2,7 @@
 
 The search begins with all combinations of components without a spread. A spread is added to the best of them where its
 score test at zero says that it may lower the criterion, and then components and directions to the best of these. With
-many coefficients no spread is tried unless it is asked for, and scores may only vary more than rows say.
+many coefficients no spread is tried unless it is asked for; scores may only be overdispersed.
 
 Constants marked ours are judged by `benchmarks/constants.py`.
 """
@@ -35,7 +35,7 @@ __all__ = ["LEAST_FOR_SPREAD", "LEAST_MAJORITY", "MANY_CLIENTS", "MANY_COEFFICIE
 
 # With more clients the model is chosen on this many of them. Ours: bounds the time of the search.
 MANY_CLIENTS = 1000
-# With more coefficients clients that differ are described by scores that vary more than rows say, c J_m, and by heavy
+# With more coefficients clients that differ are described by overdispersed scores, of variance c J_m, and by heavy
 # tails. That is T_m = (c - 1) J_m^-1: effects in proportion to what a client's rows leave open, which is one T where
 # clients have like covariates and as many rows. Ours: each step for a T of all coefficients factors a matrix of that
 # size for each client, and variances one by one cost P log M, 947 with the 189 of `benchmarks/images.py --bymi`, which
@@ -256,7 +256,7 @@ def some_clients(scores: ClientScores) -> Mask:
 
 
 def _add_inflation(search: _Search, active: Ints) -> None:
-    """Try scores that vary more than rows say, alone and beside a variance of some coefficients."""
+    """Try overdispersed scores (a variance of c J_m), alone and beside a variance of some coefficients."""
     for some in [np.zeros(0, dtype=np.int64), *([active] if len(active) else [])]:
         bases = (search.simple()[0], search.best())
         for base in {id(one): one for one in bases}.values():
@@ -312,7 +312,7 @@ def _add_directions(search: _Search) -> None:
 
 
 def _shows_spread(scores: ClientScores, runs: MixtureRuns, basis: Array | None, *, hasty: bool) -> bool:
-    """Return whether the best model without a spread leaves any, or leaves too many clients undecided.
+    """Return whether the best model without a spread leaves excess variance, or many probabilities near one half.
 
     On the first pass only the second counts, as noise levels are not final.
     """

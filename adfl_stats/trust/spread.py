@@ -4,9 +4,10 @@ T = B D B' + V V', where D is diagonal (one value for all coefficients in units 
 one each for some of them), B lets slopes pivot about the covariates' means (see `pivots`) and the columns of V are
 directions in which clients differ: none, diagonal, low-rank or, with enough directions, full.
 
-Beside it scores may vary c times as much as rows say. Where rows of a client depend on one another (the design effect
-of Kish, 1965, Survey Sampling), or clients differ along directions of their own covariates, no T that is common to all
-describes it (multiplicative heterogeneity: Thompson and Sharp, 1999, Statistics in Medicine 18, 2693-2708).
+Beside it scores may be overdispersed: their variance is c times that from independent rows. Where rows of a client
+depend on one another (c is the design effect of Kish, 1965, Survey Sampling), or clients differ along directions of
+their own covariates, no T that is common to all describes it (multiplicative heterogeneity: Thompson and Sharp, 1999,
+Statistics in Medicine 18, 2693-2708).
 
 Where clients are far apart in their covariates, as firms or countries over years are, slopes within clients may vary
 without moving the clients' levels. B then pivots about each client's own means (`own_pivots`), and T is T_m.
@@ -52,9 +53,10 @@ class Spread:
     """T = B diag(variances) B' + directions directions', with variances zero but for the `active` coefficients.
 
     `common` says that these have one variance, `heavy` that effects have the tails of t (Pinheiro, Liu and Wu, 2001,
-    Journal of Computational and Graphical Statistics 10, 249-276) where a normal law has none, `inflated` that scores
-    vary `inflation` times as much as rows say. B is `basis` (P, P), or the identity. With `own`, the coefficients of
-    constants, it is that of a typical client only, and slopes pivot about each client's own means.
+    Journal of Computational and Graphical Statistics 10, 249-276) where a normal law has none, `inflated` that the
+    variance of scores is `inflation` times that from independent rows. B is `basis` (P, P), or the identity. With
+    `own`, the coefficients of constants, it is that of a typical client only, and slopes pivot about each client's own
+    means.
     """
 
     variances: Array
@@ -117,7 +119,7 @@ class Spread:
         return self.inflated + (min(1, len(self.active)) if self.common else len(self.active))
 
     def __bool__(self) -> bool:
-        """Whether scores vary more than rows say."""
+        """Whether there is a variance between clients, or scores are overdispersed."""
         return self.name != "none"
 
     @property
@@ -236,7 +238,7 @@ def _fitted(scores: ClientScores, spread: Spread, runs: MixtureRuns, least: floa
         ahead = pass_over(integrated.marginal, runs)
         gain = ahead.log_likelihoods[0] - before
         if gain < 0.0 and careful is not spread:
-            # The longer step went too far; the plain one never does.
+            # The extrapolated step lowered the likelihood; a plain step of EM never does.
             spread = careful
             continue
         runs, before = ahead, ahead.log_likelihoods[0]

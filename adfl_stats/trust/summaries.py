@@ -180,7 +180,7 @@ class Summariser:
         total, sizes = data.totals[at], data.sizes[at].astype(np.float64)
         scores, roots, factors, ranks, lost = _whitened(sums, total)
         altered = altered_scores(data, family, self._theta, pieces) @ roots
-        # Numbers that overflow here and not in the score say nothing about it.
+        # Overflow in these sums alone does not set a client aside.
         altered[lost | ~np.isfinite(altered).all(axis=(1, 2))] = 0.0
         own = np.tile(self._theta, (len(sizes), 1))
         if not known:

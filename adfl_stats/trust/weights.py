@@ -1,4 +1,4 @@
-"""Suspicion of a client, equation (4.4), and the weight exp(-lambda s) that it gives.
+"""Discrepancy of a client, equation (4.4), and the weight exp(-lambda s) that it gives.
 
 Constants marked ours are judged by `benchmarks/constants.py`.
 """

@@ -323,7 +323,7 @@ def test_text_and_html_show_who_is_flagged(paper):
     screened = ad.screen(res)
     text = str(screened)
     assert f"{len(screened.flagged)} of 48 clients flagged by the score test at q = 0.1" in text
-    assert f"The {len(screened.flagged) + 5} most suspicious of 48 clients" in text
+    assert f"The {len(screened.flagged) + 5} clients with the smallest p-values, of 48" in text
     assert max(map(len, text.splitlines())) <= 79
     assert text.count("yes") == len(screened.flagged)
     assert screened._repr_html_().count("<td>yes</td>") == len(screened.flagged)

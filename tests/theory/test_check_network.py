@@ -17,8 +17,8 @@ from adfl_stats.theory import network_report
 
 NAMES = [
     "SE(W)", "mixing", "rho", "second eigenvalue modulus", "spectral gap", "mixing time", "strongly connected",
-    "closed groups", "period", "doubly stochastic", "in-degree spread", "out-degree spread", "clients nobody hears",
-    "effective clients", "neighbourhood majorities",
+    "closed groups", "period", "doubly stochastic", "in-degree spread", "out-degree spread",
+    "clients with influence zero", "effective clients", "neighbourhood majorities",
 ]  # fmt: skip
 
 
@@ -126,8 +126,8 @@ def test_absorbing():
     report = ad.check_network(absorbing())
     assert report["strongly connected"].status == "indicative"
     assert report["closed groups"].value == 1
-    assert report["clients nobody hears"].value == 3
-    assert "'b', 'c', 'd'" in report["clients nobody hears"].note
+    assert report["clients with influence zero"].value == 3
+    assert "'b', 'c', 'd'" in report["clients with influence zero"].note
     assert report["effective clients"].value == 1
     assert "no steps can recover" in report["effective clients"].note
     assert report["out-degree spread"].value == math.inf
@@ -161,7 +161,7 @@ def test_majorities_by_hand():
     report = ad.check_network(net)
     assert report["neighbourhood majorities"].status == "indicative"
     assert "2 clients do not tolerate one: 'b', 'd'" in report["neighbourhood majorities"].note
-    table = report.tables["Bad neighbours a client can stand"]
+    table = report.tables["Tolerated abnormal neighbours"]
     assert table.loc["median", ["least", "most"]].tolist() == [0, 1]
     assert ad.check_network(ad.networks.complete(9))["neighbourhood majorities"].status == "indicative"
 
@@ -243,4 +243,4 @@ def test_promise_of_balanced_steps_counts_the_cap():
 def test_separate_groups_are_not_called_well_heard():
     report = ad.check_network(ad.Network.from_weights(np.eye(4)))
     assert report["effective clients"].status == "fails"
-    assert "within its own group only" in report["clients nobody hears"].note
+    assert "within its own group only" in report["clients with influence zero"].note

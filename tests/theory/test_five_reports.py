@@ -84,7 +84,7 @@ def test_the_network(case):
         "spectral gap": 1 - second,
         "mixing time": 0.0 if second == 0.0 else np.inf if second > 1 - 1e-12 else -1 / math.log(second),
         "effective clients": 1 / np.sum(pi**2),
-        "clients nobody hears": np.sum(pi < 1e-14),
+        "clients with influence zero": np.sum(pi < 1e-14),
     }
     for name, value in wanted.items():
         assert_allclose(page[name].value, value, rtol=1e-7, atol=1e-10, err_msg=name)

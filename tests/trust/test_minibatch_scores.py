@@ -1,4 +1,4 @@
-"""Suspicion from minibatch gradients: its level, its power, and the known moments of normal gradients."""
+"""Discrepancies from minibatch gradients: its level, its power, and the known moments of normal gradients."""
 
 import numpy as np
 import pytest

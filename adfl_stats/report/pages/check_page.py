@@ -95,7 +95,10 @@ def _spectrum(net: Network) -> Html:
     kinds = ["w0" if k == first else "w4" for k in range(len(values))]
     plot.points(values.real, values.imag, kinds, tips, size=4.0)
     plot.name("w0", "1, the consensus")
-    words = f"All but one 1 lie within {number(second)}, by which disagreement shrinks in a round in the long run."
+    words = (
+        f"All eigenvalues except one equal to 1 have modulus at most {number(second)}, the asymptotic contraction "
+        "factor of disagreement per round."
+    )
     return plot.figure("spectrum", "Eigenvalues of W.", words)
 
 

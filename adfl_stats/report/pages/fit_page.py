@@ -45,16 +45,15 @@ __all__ = ["fit_page"]
 
 COLUMNS = {
     "n": "Rows of the client.",
-    "total": "What the client counts with.",
+    "total": "Sum of the row weights of the client.",
     "gradient": "Norm of the gradient of its mean loss at the estimate.",
     "score": "Score statistic there: its gradient in units of the variance that the model of clients gives it.",
     "df": "Mean of the score statistic for a client that follows the model.",
     "p_value": "Of the score test. A small value says that the client does not follow the majority.",
     "flagged": "Whether the score test flags it, at a false discovery rate of 10 %.",
     "weight": "Its weight in the estimate, over the largest: with aDFL the probability that it follows the majority.",
-    "verdict": "How the model of clients reads it: noisy (follows, with more noise), coherent (off together with "
-    "others), far off (by "
-    "itself). None of these means corrupt.",
+    "verdict": "How the model of clients classifies it: noisy (follows the majority, with more noise), coherent (off "
+    "together with others) or far off (by itself). None of these means corrupt.",
     "noise": "Its residual variance over the typical one.",
     "shift": "How far the estimate would move without it, in standard errors, for the coefficient that moves most.",
     "influence": "Its share of the network's consensus; 1 is the mean.",
