@@ -1,4 +1,4 @@
-"""A network without a centre, simulated: every sum, maximum and table of all clients comes from neighbours alone.
+"""A network without a centre, simulated: sums, maxima and tables of all clients come from messages of neighbours.
 
 Sums are push-sum averages (Kempe, Dobra & Gehrke, 2003, FOCS), which need no symmetric edges: in a round each client
 keeps a share of its numbers and of a weight, and sends equal shares to those that hear it; the ratio of the two tends
@@ -34,7 +34,7 @@ MOST_ROUNDS = 1 << 24
 class Gossip:
     """A simulation of a fit in which no place knows all clients, for `DecentralizedGLM.fit`.
 
-    The fit is that of one process but for the rounding of its sums: each is what the client says whose push-sum
+    The fit is that of one process but for the rounding of its sums: each is the value of the client whose push-sum
     average is farthest off, within `accuracy` times the sum of the clients' absolute values. ``res.communication()``
     has the rounds of messages between neighbours, the price of having no centre.
 

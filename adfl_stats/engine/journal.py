@@ -167,7 +167,7 @@ class Journal:
         return self._place.gather(np.zeros((0, *shape[1:])) if array is None else array)
 
     def _file(self) -> tuple[bytes, dict[str, Array]]:
-        """Return what the file says beside its arrays, as JSON, and these; instead of the former why it is unusable.
+        """Return the text of the file, as JSON, and its arrays; instead of the text the reason if it is unusable.
 
         Nothing where there is no file.
         """

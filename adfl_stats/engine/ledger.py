@@ -19,7 +19,7 @@ from adfl_stats.engine.transport import Transport
 
 __all__ = ["Counted", "Entry", "Ledger", "inside", "observed", "phase", "uncounted"]
 
-# The kinds of messages, and who sees what they say.
+# The kinds of messages, and who sees their contents.
 SUM, MAXIMUM, ROW, NEIGHBOURS = "summand", "maximum", "row", "to neighbours"
 
 
@@ -127,7 +127,7 @@ class Counted:
         return rows
 
     def said(self, rounds: int, numbers: int) -> None:
-        """Count rounds in which a client tells its neighbours so many numbers."""
+        """Count rounds in which a client sends its neighbours so many numbers."""
         self.ledger.count(NEIGHBOURS, rounds, numbers)
 
     def looked(self, rounds: int, runs: int) -> None:

@@ -33,7 +33,7 @@ LEAST_ALPHA, MOST_ALPHA = 1e-6, 1e3
 # of some per cent, and three concentration steps as in `methods.trimmed_scores`.
 PASSES, SMALL_CHANGE, HALVES = 25, 1e-6, 3
 # Level of the test that leaves out a client, over the number of clients (Bonferroni). Ours: where all fit together, in
-# about one data set in twenty somebody is left out.
+# about one data set in twenty a client is left out.
 ALPHA = 0.05
 
 
@@ -54,7 +54,7 @@ class Overdispersion:
     of: int
 
     def in_words(self) -> str:
-        """Return what the summary says."""
+        """Return the note for the summary."""
         least = ", the least: these counts are not overdispersed, and the Poisson fits as well"
         return (
             f"The negative binomial's alpha = {self.alpha:.4g} was estimated before the fit, by maximum likelihood "

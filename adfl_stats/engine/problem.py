@@ -205,7 +205,7 @@ class Problem:
 
     @property
     def has_losses(self) -> bool:
-        """Whether clients can say their losses at given parameters."""
+        """Whether clients can compute their losses at given parameters."""
         return self.has_curvature or getattr(self.objective, "loss", None) is not None
 
     def own_losses(self, theta: Array) -> Array:

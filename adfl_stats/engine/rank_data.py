@@ -267,7 +267,7 @@ def agreed_shares(ranks: MPI, sizes: Ints) -> tuple[Ints, Ints, slice]:
 
 
 def _about(own: ClientData) -> dict[str, Any]:
-    """Return what ranks tell one another about their data."""
+    """Return what ranks exchange about their data."""
     return {
         "columns": list(own.names),
         "the name of the response": own.y_name,

@@ -127,7 +127,7 @@ class Exchange:
         self._hits = everybody[self._victims]
 
     def tell(self, rounds: int, numbers: int) -> None:
-        """Count rounds in which a client tells its neighbours so many numbers."""
+        """Count rounds in which a client sends its neighbours so many numbers."""
         if isinstance(self.members.transport, Counted):
             self.members.transport.said(rounds, numbers)
 

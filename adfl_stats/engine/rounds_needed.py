@@ -56,7 +56,7 @@ def rounds_to_limit(
     start, P = problem.objective.start(), problem.P
     Q = np.eye(P) if metric is None else np.kron(np.eye(P // len(metric)), metric)
     apart = consensus_error(start, unit.se, problem.transport)
-    # Eigenvalues of W are asked for where clients begin apart only.
+    # Eigenvalues of W are computed only where clients begin apart.
     modulus = problem.network.second_eigenvalue_estimate.value if apart > wanted else 0.0
     contraction = np.eye(P) - step * Q @ np.linalg.inv(unit.inverse)
     centre = problem.mean(limit)

@@ -54,7 +54,7 @@ def batch_bounds(clients: int, rows: int) -> Ints:
 
 
 class Transport(Protocol):
-    """What the engine asks of a place that holds some of the clients."""
+    """What the engine needs of a place that holds some of the clients."""
 
     @property
     def here(self) -> bool:
@@ -175,7 +175,7 @@ class Members:
     rows: Ints | None = None
 
     def of(self, some: NDArray[Any]) -> Members:
-        """Return those of ours that `some` says, with those of the others elsewhere.
+        """Return those of ours that `some` selects, with those of the others elsewhere.
 
         `some` is a mask (m,), or where all clients are ours the places of clients, of which one may be drawn twice:
         these are in one batch.
@@ -256,7 +256,7 @@ class Members:
     def _places(self) -> Ints:
         """Where our rows are among those of all."""
         assert self.numbers is not None
-        # Where clients are is nothing that they say: it is not counted (`Counted`).
+        # The place of a client is no message of it: it is not counted (`Counted`).
         everybody = getattr(self.transport, "inner", self.transport).gather(self.numbers)
         order = np.argsort(everybody)
         return np.asarray(order[np.searchsorted(everybody, self.numbers, sorter=order)])

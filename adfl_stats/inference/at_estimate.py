@@ -66,7 +66,7 @@ class Goodness:
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """What the parts are computed from."""
+    """Model, problem and outcome, from which the parts are computed."""
 
     model: Any
     problem: Problem
@@ -133,7 +133,7 @@ class _Source:
 
     @property
     def row_sums(self) -> ByRowSums:
-        """What gathers inference by row in a pass over the data."""
+        """The sums for inference by row, for a pass over the data."""
         problem, outcome, penalty = self.problem, self.outcome, self.problem.glm.penalty
         return ByRowSums(
             problem.glm.data,
@@ -148,14 +148,14 @@ class _Source:
 
     @property
     def regularity_sums(self) -> RegularitySums:
-        """What gathers curvatures and moments of Conditions 3 and 4 in a pass over the data."""
+        """The sums for Conditions 3 and 4 (curvatures, moments), for a pass over the data."""
         glm, members = self.problem.glm, self.problem.members
         clients, parts = self.seen[0].clients, members.transport.batches()
         return RegularitySums(glm.data, glm.family, self.params, clients, glm.penalty, members.total, parts)
 
     @once
     def client_model(self) -> ClientModel:
-        """The model of clients, with scores where they are judged."""
+        """The model of clients, with scores at the point of the tests."""
         (where, point, summaries), model = self.judged, self.outcome.clients
         if model is None:
             weights = self.outcome.steps.weights
@@ -164,14 +164,14 @@ class _Source:
 
     @once
     def expanded_model(self) -> ClientModel:
-        """The model of clients by which each of them is judged."""
+        """The model of clients by which each of them is tested."""
         return self.client_model.expanded(self.problem.unpenalised)
 
     @once
     def first_look(self) -> ClientRecord | None:
         """The clients under one common parameter; None if a test rejects it or the full model has been fitted."""
         where, _, summaries = self.judged
-        # A spread that was asked for is fitted whether tests see one or not.
+        # A spread that the user wants is fitted whatever the tests' result.
         if summaries is None or self.heterogeneity not in ("auto", "none"):
             return None
         model = common_model(self.problem.unpenalised, where, self.outcome.steps.weights, summaries)

@@ -63,11 +63,11 @@ class ClientRecord:
     statistics, ranks, df, p_values : ndarray (M,)
         The score statistic s_m' Var(s_m)^+ s_m at the estimate, its degrees of freedom and those of its tails, and the
         p-value. The variance has the clients' noise levels, the spread T, and what the client's own rows did to the
-        estimate; the statistic is divided by the factor that its median over the normal clients calls for, if that is
-        above one.
+        estimate; the statistic is divided by the ratio of its median over the normal clients to that of the null,
+        as far as this is above one beyond chance.
     precision : ndarray (P, P)
-        The mean over the normal clients of (J_m^-1 + T)^-1, J_m the client's information over its noise level: what a
-        client says about the mean of the parameters.
+        The mean over the normal clients of (J_m^-1 + T)^-1, J_m the client's information over its noise level: a
+        client's information about the mean of the parameters.
     cochran : list of float
         Cochran's Q of the normal clients over all coefficients, its degrees of freedom, and its p-value.
     inflation : float
@@ -110,7 +110,7 @@ class ClientRecord:
     def client_sd(self) -> Array:
         """Standard deviations of a client's own estimate (P,), sampling and spread together.
 
-        Of an average client: one that does not identify a coefficient by itself counts with what it says about it.
+        Of an average client: one that does not identify a coefficient by itself counts with its information about it.
         """
         size = np.sqrt(np.diag(self.precision))
         if not (size > 0.0).all():
@@ -118,7 +118,7 @@ class ClientRecord:
         return np.sqrt(np.diag(np.linalg.pinv(self.precision / np.outer(size, size), hermitian=True))) / size
 
     def quantile(self, level: float) -> Array:
-        """Return what the statistic of a client that follows the model stays below with this probability (M,)."""
+        """Return the quantiles (M,) of the statistics of clients that follow the model, at this probability."""
         ranks = np.maximum(self.ranks, 1)
         return np.asarray(ranks * (1.0 - 2.0 / self.df) * stats.f.ppf(level, ranks, self.df))
 
@@ -336,11 +336,11 @@ def _quadratic_forms(variance: Array, along: Array) -> tuple[Array, Ints]:
 
 
 def _empirical_null(statistics: Array, ranks: Ints, df: Array, normal: Mask, members: Members) -> tuple[float, Array]:
-    """Return a factor of the statistics, and degrees of freedom, that the normal clients themselves call for.
+    """Return a factor of the statistics, and degrees of freedom, estimated from the normal clients themselves.
 
-    Efron's (2004) empirical null: a spread too small to be estimated, or tails heavier than kurtosis says, show in the
-    statistics of the normal clients. The factor compares medians, the tails are the most likely of a few; both only
-    make flags rarer.
+    Efron's (2004) empirical null: a spread too small to be estimated, or tails heavier than the kurtosis implies,
+    inflate the statistics of the normal clients. The factor compares medians, the tails are the most likely of a few;
+    both only make flags rarer.
     """
     use = normal & (ranks > 0)
     if members.count(use) < LEAST_FOR_NULL:

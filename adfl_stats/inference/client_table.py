@@ -16,7 +16,7 @@ __all__ = ["client_columns"]
 def client_columns(fit: FitRecord, clients: ClientRecord) -> dict[str, NDArray[Any]]:
     """Return the columns of `Results.clients` that need no comparison of clients and no estimate without one.
 
-    `clients` is the fit's model of clients, or its first look at them.
+    `clients` is the fit's model of clients, or the one of the preliminary tests.
     """
     unit = np.sqrt(np.diag(fit.sandwich))
     # Data without noise have standard errors of zero.

@@ -94,7 +94,7 @@ class Clustered:
         Each client's contribution b_m; empty where the estimate solves no equation.
     df : ndarray (P,)
         Satterthwaite's degrees of freedom of each coefficient's CR2 variance; NaN where one client alone
-        identifies the coefficient, so that no difference between clients shows its variance.
+        identifies the coefficient: differences between clients then do not estimate its variance.
     working, expected : ndarray (P, P)
         The estimate's variance under the working model, and the mean of its CR2 estimate there. They are the same
         but for directions that one client alone identifies.
@@ -204,8 +204,8 @@ def gather_clustered(
         cr3[at] = left_out(score, observed, seen.hessian)
         tally.add(adjusted, omega, K)
     tally = _Tally.joined(tallies, members)
-    # The estimate's variance has the whole of T: what one client alone identifies is not
-    # estimable from differences between clients.
+    # The estimate's variance has the whole of T: what one client alone identifies is not estimable from differences
+    # between clients.
     reach = axes.root @ axes.contrasts
     modelled = axes.modelled + reach.T @ beside @ reach / axes.unit
     working, expected, kept = axes.variance(modelled), axes.variance(tally.expected), axes.back(*tally.kept())

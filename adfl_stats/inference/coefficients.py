@@ -25,7 +25,7 @@ __all__ = ["CoefficientInference"]
 
 
 class CoefficientInference(Estimates):
-    """What `Results` says about coefficients beyond their estimates."""
+    """The part of `Results` for inference about coefficients."""
 
     record: FitRecord
 
@@ -33,9 +33,9 @@ class CoefficientInference(Estimates):
     def cov_type(self) -> str:
         """The covariance that `bse`, `pvalues`, `conf_int()`, `summary()`, ... use unless another is named.
 
-        "CR2" where clients differ: by the model of clients, which a method without one consults only where a first look
-        (Cochran's Q, tests by coefficient and by client) says that they might. With 6 to 49 clients also where they
-        vary more than their rows explain, Cochran's Q above its degrees of freedom, unless the fit was told
+        "CR2" where clients differ: by the model of clients, which a method without one fits only where preliminary
+        tests (Cochran's Q, tests by coefficient and by client) reject that they are alike. With 6 to 49 clients also
+        where they vary more than their rows explain, Cochran's Q above its degrees of freedom, unless the fit was told
         ``heterogeneity="none"``: a test could miss differences that matter. Otherwise "sandwich", or "HC2" where rows
         are few.
         """

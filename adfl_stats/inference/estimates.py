@@ -88,7 +88,7 @@ class Estimates:
 
     @property
     def lambda_path(self) -> pd.DataFrame | None:
-        """What cross-validation said of each lambda: lam, score, trusted, chosen; None where lambda was given.
+        """Cross-validation of each lambda: lam, score, trusted, chosen; None where lambda was given.
 
         The score is the mean held-out loss of the better half of the clients, `trusted` the number of clients
         with at least a tenth of the largest weight in the first stage.
@@ -98,7 +98,7 @@ class Estimates:
 
     @property
     def solver(self) -> str:
-        """How the last stage got where it is: "rounds", or "limit" if that was solved for directly."""
+        """How the last stage was computed: "rounds", or "limit" if that was solved for directly."""
         return self.record.solver
 
     @property

@@ -1,8 +1,8 @@
-"""A first look at the clients of a method that does not model them: whether all of them share one parameter.
+"""Preliminary tests of whether all clients share one parameter, for methods without a model of clients.
 
 The whole model of clients looks for spreads and for minorities, which takes as long as several fits. Where none of
-three quick tests says that clients differ, the summary and the choice of the covariance go by the model in which they
-share one parameter; `clients()`, `screen` and `heterogeneity()` fit the whole model when they are called.
+three quick tests rejects that clients share one parameter, the summary and the choice of the covariance use that model;
+`clients()`, `screen` and `heterogeneity()` fit the whole model when they are called.
 
 Constants marked ours are judged by `benchmarks/constants.py`.
 """
@@ -62,7 +62,7 @@ def common_model(problem: Problem, theta: Array, weights: Array, summaries: Summ
 
 
 def alike(model: ClientModel, record: ClientRecord) -> bool:
-    """Return whether no test at level .05 says that clients differ: over all, by coefficient, by client.
+    """Return whether no test at level .05 rejects a common parameter: over all, by coefficient, by client.
 
     Over all coefficients it is Cochran's Q; by client the score test, with Bonferroni's correction.
     """

@@ -176,7 +176,7 @@ def heterogeneity_of(res: Results, alpha: float = 0.05) -> Heterogeneity:
     intervals.columns = ["lower", "upper"]
     intervals.insert(0, "estimate", res.params)
     df = np.maximum(res.degrees_of_freedom() if res.use_t else max(normal - 1, 1), 1.0)
-    # The larger of the two readings of tau: where the model has none, that of the coefficient alone still counts.
+    # The larger of the two estimates of tau: where the model has none, that of the coefficient alone still counts.
     between = np.fmax(np.diag(clients.spread), np.square(table["tau"].to_numpy()))
     reach = stats.t.isf(alpha / 2.0, df) * np.sqrt(np.square(res.bse) + between)
     intervals["new client, lower"], intervals["new client, upper"] = res.params - reach, res.params + reach

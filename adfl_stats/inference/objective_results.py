@@ -164,7 +164,7 @@ class ObjectiveResults(Estimates):
         Returns
         -------
         DataFrame
-            P x P; NaN where `without_errors` says why.
+            P x P; NaN where `without_errors` has a reason.
 
         Examples
         --------
@@ -180,7 +180,7 @@ class ObjectiveResults(Estimates):
 
     @once
     def bse(self) -> pd.Series:
-        """Standard errors by client; NaN where `without_errors` says why."""
+        """Standard errors by client; NaN where `without_errors` has a reason."""
         if self.without_errors:
             return self._series(np.full(len(self.record.names), np.nan))
         return self._series(np.sqrt(np.diag(self._covariance)))

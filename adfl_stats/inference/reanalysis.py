@@ -177,8 +177,8 @@ class Reanalysis(CoefficientInference):
 
         A small p-value says that the client's residuals are larger than those of the trusted clients' rows: more noise,
         or a shift. The reference is a scaled chi-square with mean and variance of the trusted clients' squared Pearson
-        residuals, so that it holds for counts and labels too; of labels, whose squares say little, it has little power.
-        Deviances of labels depend on the covariates more than on the fit, and have no p-value.
+        residuals, so that it holds for counts and labels too; of labels, whose squares have little information, it has
+        little power. Deviances of labels depend on the covariates more than on the fit, and have no p-value.
 
         Returns
         -------

@@ -46,8 +46,8 @@ __all__ = ["FitRecord", "Recipe", "RunRecord", "Start", "fit_record", "run_parts
 # rows; the second is ours: with fewer, nominal 95 % intervals by HC0 and z lose more than .005 of their coverage with
 # normal covariates, see benchmarks/interval_coverage.py. Its inverse is the mean leverage.
 FEW_ROWS, FEW_PER_COEFFICIENT = 250, 50
-# With fewer clients than this, their differences say too little about a variance to be used unless they are plain.
-# Ours: t with 4 degrees of freedom has intervals 1.4 times as long as the normal distribution.
+# With fewer clients than this, a variance from their differences is too imprecise; it is used only if they clearly
+# differ. Ours: t with 4 degrees of freedom has intervals 1.4 times as long as the normal distribution.
 LEAST_FOR_CLUSTERED = 6
 
 
@@ -328,7 +328,7 @@ class FitRecord(RunRecord):
 
     @property
     def glance(self) -> ClientRecord:
-        """The clients as the summary shows them: as in `clients`, unless a first look says that all are alike."""
+        """The clients as the summary shows them: as in `clients`, unless preliminary tests find no heterogeneity."""
         return self.at_estimate.glance
 
     @property
@@ -343,7 +343,7 @@ class FitRecord(RunRecord):
 
     @property
     def clustered(self) -> Clustered:
-        """What inference by client needs."""
+        """The sums for inference by client."""
         return self.at_estimate.clustered
 
     @property
@@ -397,7 +397,7 @@ def run_parts(problem: Problem, method: Method, outcome: Outcome, plan: Plan, sa
 def fit_record(
     model: Any, problem: Problem, method: Method, outcome: Outcome, plan: Plan, said: list[str]
 ) -> FitRecord:
-    """Put together what results of a GLM hold; inference waits until it is asked for."""
+    """Put together what results of a GLM hold; inference is computed when it is first used."""
     glm = problem.glm
     return FitRecord(
         **run_parts(problem, method, outcome, plan, said),

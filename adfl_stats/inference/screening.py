@@ -3,8 +3,8 @@
 The statistic of client m is s_m' Var(s_m)^+ s_m, Rao's score statistic of its gradient at the estimate. The variance,
 and the F distribution of the statistic, are those of the fit's model of clients (`trust`): the
 client's noise level, the spread between clients, heavy tails, and what the client's own rows did to the estimate. The
-weights of the fit come from the same model. They answer another question: a weight is the probability of being normal
-given all clients at once, where a coherent minority is seen although no single member of it is; a flag is a test of
+weights of the fit come from the same model. They differ in meaning: a weight is the probability of being normal
+given all clients at once, where a coherent minority is detected although no single member of it is; a flag is a test of
 one client.
 """
 

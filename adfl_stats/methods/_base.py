@@ -91,7 +91,7 @@ class Method(ABC):
     name : str
         Shown in summaries.
     needs : {"gradients", "losses", "scores", "curvature"}
-        What it asks of the clients' losses: gradients, which every objective has; or also values; or scores, for which
+        What it needs of the clients' losses: gradients, which every objective has; or also values; or scores, for which
         minibatches are enough; or curvatures and scores, which generalised linear models have.
     has_limit : bool
         Whether its rounds are those of weighted DFL, equation (4.1), whose limit ``solver="limit"`` solves for.
@@ -135,7 +135,7 @@ class Method(ABC):
 
     @property
     def needs(self) -> str:
-        """What it asks of the losses."""
+        """What it needs of the losses."""
         return "gradients"
 
     @property
@@ -242,7 +242,7 @@ class Combining(Method):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What summaries say of the rule."""
+        """The rule's name and options, for summaries."""
         return {}
 
     def estimate(self, problem: Problem, plan: Plan) -> Outcome:

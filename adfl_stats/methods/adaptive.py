@@ -55,7 +55,7 @@ CLOSE, CLEAR = 1.1, 3.0
 # one half at 100 clients), of rows, and of the information about a coefficient (ours: a tenth and a half).
 NEARLY_HALF, MOST_ROWS, MOST_LOST = 0.44, 0.1, 0.5
 # Less of it is worth a warning too where few rows hold it: a quarter, and three times the share of the rows. Ours:
-# these rows then say more about the coefficient than others.
+# these rows then have more information about the coefficient than others.
 MUCH_LOST, DISPROPORTION = 0.25, 3.0
 # A difference between two models of clients, in twice the log-likelihood, that is not decisive (ours: about the 95 %
 # point of chi-square with 1 degree of freedom, 3.84); a p-value of Cochran's Q that is (ours: one false warning in
@@ -96,8 +96,8 @@ class ADFL(Method):
         with its 95 % point (see `trust.minibatch_scores`). Rao's statistic has one dispersion for all clients; flags,
         p-values and `screen` use the score test of the model of clients, with its calibrated null distribution, so that
         the two may differ about a client.
-        "loss" is the client's mean loss, for `Losses` (ours): of networks for images the norm does not tell clients
-        with few classes from those with wrong labels.
+        "loss" is the client's mean loss, for `Losses` (ours): of networks for images the norm does not distinguish
+        clients with few classes from those with wrong labels.
         None takes "norm" with a single number for `lam`, else "score".
     equalise : bool or None
         Whether a last stage takes its weights from the model of clients. None does so unless `lam` is a single
@@ -108,7 +108,7 @@ class ADFL(Method):
     balance : bool
         Divide each client's step by its influence on the network; see `DFL`.
     protect : labels, indices or boolean mask, optional
-        Clients that keep their full weight whatever their data say. They are judged as the others are.
+        Clients that keep their full weight whatever their data are. They are tested as the others are.
     rule : Bridge, ClippedGossip, GeometricMedian, IOS, NNA or None
         How a client combines what it hears, in the place of the weighted mean: against neighbours that send false
         estimates (`attacks`), while the weights are for data that do not fit. With a rule there are no standard
@@ -125,7 +125,7 @@ class ADFL(Method):
 
     Notes
     -----
-    In a model with a penalty, clients are judged without it: score statistics and the model of clients are those of
+    In a model with a penalty, clients are tested without it: score statistics and the model of clients are those of
     their rows alone, at estimates without the penalty, which then counts in the last fit with the weights found. The
     gradient norm is that of the client's penalised loss, in all stages.
 

@@ -75,7 +75,7 @@ class Bridge(Combining):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What summaries say of the rule."""
+        """The rule's name and options, for summaries."""
         return {"rule": self.rule} | ({} if self.rule == "median" else {"b": self.b or 0})
 
     def combination(self, problem: Problem) -> Rule:

@@ -86,7 +86,7 @@ class ClippedGossip(Combining):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What summaries say of the rule."""
+        """The rule's name and options, for summaries."""
         return {"radius": self.radius if isinstance(self.radius, str) else float(self.radius)}
 
     def combination(self, problem: Problem) -> Rule:

@@ -62,7 +62,7 @@ class GeometricMedian(Combining):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What summaries say of the rule."""
+        """The rule's name and options, for summaries."""
         return {"iterations": self.iterations}
 
     def combination(self, problem: Problem) -> Rule:

@@ -36,7 +36,7 @@ def protected(protect: ClientSet | None, problem: Problem) -> Mask:
 
 
 def kept_weights(problem: Problem, clients: ClientModel, keep: Mask) -> tuple[Array, dict[str, str]]:
-    """Return the clients' weights, with those that are not taken away, and what a summary says of them.
+    """Return the clients' weights, with those that are kept, and notes on them for the summary.
 
     A coefficient such as a client's own constant is identified by that client alone. Where the client loses its weight,
     the weighted information is rank-deficient and there is no estimate. Such clients keep the weight 0.001: the
@@ -75,7 +75,7 @@ def _identifying(problem: Problem, clients: ClientModel, weights: Array) -> tupl
     known, whole = known / np.outer(size, size), whole / np.outer(size, size)
     values, directions = linalg.eigh(known)
     gone = directions[:, values < RANK]
-    # Directions that no client informs about are refused elsewhere.
+    # Directions about which no client has information are refused elsewhere.
     values, inside = linalg.eigh(gone.T @ whole @ gone)
     gone = gone @ inside[:, values > RANK / LEAST_WEIGHT]
     if not gone.shape[1]:

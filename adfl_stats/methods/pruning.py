@@ -35,7 +35,7 @@ class _Pruning(Combining):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What summaries say of the rule."""
+        """The rule's name and options, for summaries."""
         return {"b": self.b}
 
     def combination(self, problem: Problem) -> Rule:

@@ -1,9 +1,9 @@
-"""Who is trusted: a model of clients that differ, and of those that do not fit the majority.
+"""The model of clients: how clients differ, and which of them do not fit the majority.
 
-`summaries` takes from the rows of each client what the model needs, `null` how a client that follows the model
-varies, `mechanisms` what corruptions of known form do to a score, and `scoring` makes scores of these. `mixture` and
-`spread` fit a model, `candidates` says what it costs and `chance` what it gains by chance, `selection` chooses its
-parts, and `fitting` alternates all that with the estimate; the result is a `client_model`.
+`summaries` reduces the rows of each client to what the model needs; `null` has the distribution of a normal client's
+score, `mechanisms` its expectation under corruptions of known form, and `scoring` makes scores of these. `mixture` and
+`spread` fit a model, `candidates` has its price and `chance` its gain by chance, `selection` chooses its parts, and
+`fitting` alternates all that with the estimate; the result is a `client_model`.
 """
 
 from adfl_stats.trust.client_model import ClientModel

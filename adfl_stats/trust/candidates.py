@@ -41,7 +41,7 @@ FEW = 20
 # Further price of a minority, or of gross clients, beside a spread, at least and by client, and without a spread where
 # clients are few. Ours: the effects of clients need not be normal, and what a minority gains from that grows with their
 # number; those of few clients fall into groups by chance. The idea is Miller and Dunson's (2019, Journal of the
-# American Statistical Association 114, 1113-1125): a likelihood is right up to some divergence only. Judged by storms
+# American Statistical Association 114, 1113-1125): a model holds up to some divergence only. Judged by storms
 # and gapminder of `benchmarks/real_data.py` as they are, where minorities led by 7 to 11.
 UNCERTAIN, UNCERTAIN_EACH = 5.0, 0.1
 # Without a spread a minority costs that only for clients beyond this number. Ours: up to it, `minority_price` keeps

@@ -110,12 +110,12 @@ class Chance:
 
 
 def _bound(gains: list[float]) -> float:
-    """Return what gains by chance hardly exceed."""
+    """Return an upper bound of gains by chance, about their .999 quantile."""
     return float(np.mean(gains) + DEVIATIONS * np.std(gains))
 
 
 def _decided(gains: list[float], price: float, lead: float) -> bool:
-    """Return whether the gains so far say that the price stands, or that it is far beyond the lead."""
+    """Return whether the gains so far are enough to decide: the price holds, or is far beyond the lead."""
     if not gains:
         return True
     if len(gains) < FIRST:

@@ -24,12 +24,12 @@ __all__ = ["ClassAgreement", "class_agreement"]
 
 # Rows of a class that a client needs for a mean with a variance. Ours: the variance of fewer is too variable.
 LEAST_ROWS = 10
-# Means of different classes with a larger p-value are those of one class under two labels. Ours: the usual level.
+# Means of different classes with a larger p-value are taken as one class under two labels. Ours: the usual level.
 ALIKE = 0.05
 # The roots of traces of powers, over the trace, are at least q^(-2/3) for q features. Ours: far below.
 LEAST_ROOT = 1e-12
-# What it costs to part two clients that agree, in clients. Ours: clients that agree are mostly of one kind, but a weak
-# comparison must not tie a normal client to an abnormal one.
+# Cost of keeping one of two clients that agree and not the other, in clients. Ours: clients that agree are mostly of
+# one kind, but a weak comparison must not tie a normal client to an abnormal one.
 PARTED = 0.2
 # Most nodes of the search for the clients to keep. Ours: bounds the time; where conflicts have a clear shape the search
 # ends at the first.

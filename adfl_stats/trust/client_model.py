@@ -66,7 +66,7 @@ class ClientModel:
     move : float
         How far the estimate moved in the last pass, in its standard errors; zero where the estimate was given.
     inflation : float
-        How many times as much normal clients' scores vary as `null` and `spread` say.
+        Variance of normal clients' scores over that under `null` and `spread` (overdispersion).
     compared : bool
         Whether who is abnormal was decided by the likelihood of the rows themselves, see `comparison`.
     turns : ndarray (M, P, P) or None

@@ -25,7 +25,7 @@ from adfl_stats.trust.spread import pivots
 __all__ = ["Proposal", "best_reading"]
 
 
-# What a reading with abnormal clients must lead by. From here on evidence is called strong (Kass and Raftery, 1995,
+# Least lead of a reading with abnormal clients. From here on evidence is called strong (Kass and Raftery, 1995,
 # Journal of the American Statistical Association 90, 773-795); with less, no client is set aside.
 STRONG = 6.0
 # Variances of effects below this, in squared standard errors of a typical client, are left out. Ours: they add less
@@ -39,7 +39,7 @@ NEAR_BEST = 10.0
 # With more rows readings are fitted to some of each client's. Ours: bounds the time; clients of so many rows differ by
 # more than their standard errors.
 MOST_ROWS = 200_000
-# Most clients that can be gross, as a share. Ours: more are a law of effects with other tails.
+# Most clients that can be gross, as a share. Ours: more would be described by heavier tails of the effects.
 MOST_GROSS = 0.25
 
 
@@ -174,7 +174,7 @@ class _Comparison:
             leader = self._abnormal()
             if leader is None:
                 break
-            # A law of effects with another shape may do without abnormal clients, or do better with them.
+            # With another law of effects abnormal clients may not be needed, or the fit with them may be better.
             self._fit("", law)
             if self._abnormal() is None:
                 for minority, beside in sorted({(one.minority, one.gross) for one in self._near(leader)}):

@@ -42,17 +42,17 @@ MOST_PASSES = 6
 # Passes in which the kind of model is chosen anew. Ours: afterwards it is held, or kinds of nearly equal
 # criteria may alternate.
 FREE_PASSES = 3
-# Where nobody is set aside, a minority that is behind by no more than this is looked at with the rows' own likelihood.
+# Where no client is set aside, a minority behind by no more than this is compared by the rows' own likelihood.
 # Ours: about half of how far a corruption of known form is behind where it gains nothing.
 REVISITED = 3.0
-# The same of further kinds of minority where somebody is. Ours: scores are right to first order only.
+# The same for further kinds of minority where clients are set aside. Ours: scores are a first-order approximation.
 REVISITED_OTHERS = 15.0
-# A lead, for each client set aside, from which no further look is taken. Ours: what laws of effects that are not normal
-# contribute to a lead is bounded, about 3 a client in simulations (docs/real-clients.md).
+# With a lead of this for each client set aside, likelihoods of rows are not compared. Ours: what laws of effects that
+# are not normal contribute to a lead is bounded, about 3 a client in simulations (docs/real-clients.md).
 OVERWHELMING = 10.0
-# The same of the deviance at the pooled estimate, which bounds what a client's rows can say. Ours: three times that.
+# The same of the deviance at the pooled estimate, which bounds a client's likelihood ratio. Ours: three times that.
 LEAST_DEVIANCE = 30.0
-# What a corruption of known form beside a spread must lead by in the Gaussian model, whose effects need not be normal:
+# Least lead of a corruption of known form beside a spread in the Gaussian model, whose effects need not be normal:
 # evidence is then called very strong (Kass and Raftery, 1995, Journal of the American Statistical Association 90,
 # 773-795). A coherent minority with a shift of its own pays for that in its price (`candidates.UNCERTAIN`): in 28 real
 # data sets as they are none leads, while shuffled clients lead by up to 5 in Hsb82 and MathAchieve.
@@ -72,7 +72,7 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
     theta : ndarray (P,)
         Where to begin; a robust estimate, or the pooled one.
     heterogeneity : {"auto", "none", "estimate", "intercept"}
-        Whether normal clients may differ: where the data say so, never, always, or in the intercept alone.
+        Whether normal clients may differ: if the criterion chooses it, never, always, or in the intercept alone.
     """
     only = differing_coefficients(problem, heterogeneity)
     first = _settled(problem, theta, heterogeneity, only, np.ones(problem.M, dtype=bool))
@@ -80,7 +80,7 @@ def fit_client_model(problem: Problem, theta: Array, heterogeneity: str = "auto"
         if not first.undecided:
             return first.model
         return _settled(problem, first.model.theta, heterogeneity, only, first.model.weights > 0.5, minority="").model
-    # Laplace's method wants many rows for each coefficient, and a step of it factors a matrix of that size by client.
+    # Laplace's method needs many rows for each coefficient, and a step of it factors a matrix of that size by client.
     if heterogeneity == "none" or problem.P > MANY_COEFFICIENTS or not _doubtful(problem, first):
         return first.model
     return _compared(problem, first, heterogeneity, only)
@@ -150,10 +150,10 @@ def _compared(problem: Problem, first: _Settled, heterogeneity: str, only: Ints 
     agrees = (reading.minority, reading.gross) == (first.best.minority, first.best.gross) and not reading.simple
     labels = has_known_dispersion(problem.glm.data, problem.glm.family)
     if labels and agrees and not reading.law.n_variances and not first.best.spread:
-        # Where clients share one parameter, scores of labels near it say what likelihoods say, with heavier tails:
-        # "binomial-p10-OOD.4" of `simulate.field_designs` has relative efficiency .88 by scores, .83 by readings.
-        # The information in counts grows with their mean, without bound, and a minority's is not that at the normal
-        # clients' parameter: "poisson-p10-OOD.4" has .94 and .99.
+        # Where clients share one parameter, scores of labels near it are as informative as likelihoods and have heavier
+        # tails: "binomial-p10-OOD.4" of `simulate.field_designs` has relative efficiency .88 by scores, .83 by
+        # readings. The information in counts grows with their mean, without bound, and a minority's is not that at the
+        # normal clients' parameter: "poisson-p10-OOD.4" has .94 and .99.
         return replace(model, compared=True)
     posterior = np.where(lost[:, None], np.array([0.0, 0.0, 1.0]), reading.posteriors)
     # A client without a score is taken as normal.

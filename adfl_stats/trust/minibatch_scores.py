@@ -19,8 +19,8 @@ from adfl_stats.engine.problem import Problem
 
 __all__ = ["minibatch_excess", "spread_of"]
 
-# Minibatches that judge a client. Ours: the trace of V then has a relative error of a third at most, of 1 / sqrt(10 d)
-# with d effective dimensions.
+# Minibatches by which a client is tested. Ours: the trace of V then has a relative error of a third at most, of 1 /
+# sqrt(10 d) with d effective dimensions.
 MINIBATCHES = 20
 TINY = float(np.finfo(float).tiny)
 

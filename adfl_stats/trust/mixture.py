@@ -135,7 +135,7 @@ class ClientScores:
         """Return the scores of some clients."""
         parts = {part.name: getattr(self, part.name) for part in fields(self)}
         arrays: dict[str, Any] = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
-        # All of them without a copy; what was asked of other places is asked anew, as there it may be some.
+        # All of them without a copy; what other places send is requested anew, as there it may be some.
         if not (clients.dtype == bool and clients.all()):
             arrays = {name: part[clients] for name, part in arrays.items()}
         return replace(self, **arrays, members=self.members.of(clients))

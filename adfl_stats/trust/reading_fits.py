@@ -179,7 +179,7 @@ class _Steps:
             return reading.theta + reading.shift
         likelihoods = self.clients.likelihoods
         data = altered(likelihoods.data, likelihoods.family, reading.theta, reading.minority)
-        # Its parameter is where its expected responses have their own estimate.
+        # Its parameter is the estimate from its expected responses.
         weak = WEAK * self.clients.roots
         expansion = self._expanded("altered", replace(likelihoods, data=data), reading.theta, weak, SMALL_STEP / WEAK)
         return np.asarray(reading.theta + np.einsum("mpk,mk->mp", weak, expansion.effects))

@@ -37,8 +37,8 @@ from adfl_stats.trust.spread import HEAVY_DF
 __all__ = ["Clients", "Law", "Reading", "altered", "law_of"]
 
 
-# Initial variances of effects, in squared standard errors of a typical client. Ours: EM decreases
-# variances in fewer iterations than it increases them.
+# Initial variances of effects, in squared standard errors of a typical client. Ours: EM decreases variances in fewer
+# iterations than it increases them.
 FIRST_VARIANCE = 1.0
 # Points by which the scale of effects with heavy tails is integrated. Ours: t with 5 degrees of freedom to 2 %.
 TAIL_POINTS = 7
@@ -49,7 +49,7 @@ LEAST_MEAN = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """How the parameters of normal clients vary: T = B diag(variances) B', c, and whether tails are heavy.
+    """The distribution of normal clients' parameters: T = B diag(variances) B', c, and whether tails are heavy.
 
     `variances` (A,) belong to the columns (P, A) of B, which are in units of typical standard errors; they are equal
     where there is a `common` one.
@@ -88,7 +88,7 @@ class Law:
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """The clients to be read.
+    """The clients to which readings are fitted.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class Clients:
     members : Members
         The clients; those of the rows are ours.
     counted : ndarray (M,) of bool
-        Those that have a part; others overflow, or have no rows that count.
+        Those that enter the fit; the others overflow, or have no rows that count.
     information : ndarray (M, P, P)
         J_m at the pooled estimate, per unit of noise.
     units : ndarray (P,)
@@ -193,18 +193,18 @@ class Reading:
 
     @property
     def price(self) -> float:
-        """What the reading costs."""
+        """The price of the reading."""
         variances = self.law.n_variances
         return price(len(self.theta), self.clients, variances=variances, minority=self.minority, gross=self.gross)
 
     @property
     def criterion(self) -> float:
-        """Twice the negative log-likelihood plus what the reading costs."""
+        """Twice the negative log-likelihood plus the price."""
         return float(self.price - 2.0 * self.log_likelihood)
 
     @property
     def simple(self) -> bool:
-        """Whether nobody is abnormal."""
+        """Whether there are no abnormal clients."""
         return not self.minority and not self.gross
 
 

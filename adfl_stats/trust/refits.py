@@ -1,9 +1,9 @@
 """The model of clients and its estimate again, on draws of the clients: for the bootstrap and for leaving clients out.
 
-A draw says how often each client counts. Clients are fitted as they are, without a copy of their rows: copies of a
-client have the same score, and count in the estimating equation as often as they were drawn. Weights are estimated
-anew in each draw, by the model of clients that `fit_client_model` has, from the estimate of all clients. Its parametric
-bootstrap, which guards against a minority that is none, is not repeated in a draw.
+A draw is the number of times that each client counts. Clients are fitted as they are, without a copy of their rows:
+copies of a client have the same score, and count in the estimating equation as often as they were drawn. Weights are
+estimated anew in each draw, by the model of clients that `fit_client_model` has, from the estimate of all clients. Its
+parametric bootstrap, which guards against a minority that is none, is not repeated in a draw.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which parts the model of clients has: a spread, a coherent minority, gross clients; chosen by penalised likelihood.
 
 The search begins with all combinations of components without a spread. A spread is added to the best of them where its
-score test at zero says that it may lower the criterion, and then components and directions to the best of these. With
-many coefficients no spread is tried unless it is asked for; scores may only be overdispersed.
+score test at zero indicates that it may lower the criterion, and then components and directions to the best of these.
+With many coefficients no spread is tried unless it is asked for; scores may only be overdispersed.
 
 Constants marked ours are judged by `benchmarks/constants.py`.
 """
@@ -36,15 +36,15 @@ __all__ = ["LEAST_FOR_SPREAD", "LEAST_MAJORITY", "MANY_CLIENTS", "MANY_COEFFICIE
 # With more clients the model is chosen on this many of them. Ours: bounds the time of the search.
 MANY_CLIENTS = 1000
 # With more coefficients clients that differ are described by overdispersed scores, of variance c J_m, and by heavy
-# tails. That is T_m = (c - 1) J_m^-1: effects in proportion to what a client's rows leave open, which is one T where
-# clients have like covariates and as many rows. Ours: each step for a T of all coefficients factors a matrix of that
-# size for each client, and variances one by one cost P log M, 947 with the 189 of `benchmarks/images.py --bymi`, which
-# they would have to gain beyond c.
+# tails. That is T_m = (c - 1) J_m^-1: effects in proportion to the sampling variance of a client's estimate, one T
+# where clients have like covariates and as many rows. Ours: each step for a T of all coefficients factors a matrix of
+# that size for each client, and variances one by one cost P log M, 947 with the 189 of `benchmarks/images.py --bymi`,
+# which they would have to gain beyond c.
 MANY_COEFFICIENTS = 100
 # Least clients for a minority, a spread, gross clients. Ours: below them the components are not identified.
 LEAST_FOR_MINORITY, LEAST_FOR_SPREAD, LEAST_FOR_GROSS = 8, 4, 3
-# Clients of full rank, or as much in others, from which corruptions of known form are tried. Ours: with fewer the
-# clients' own noise makes the estimate that the expected scores come from.
+# Clients of full rank (or as many ranks in others) from which on corruptions of known form are tried. Ours: with fewer,
+# noise dominates the estimate from which the expected scores are computed.
 LEAST_FOR_MECHANISM = 10
 # A spread is tried where the mean over clients of min(p, 1 - p), p the probability of normal, exceeds this. Ours:
 # trying a spread costs time only.
@@ -75,7 +75,7 @@ class _Search:
         self.basis = pivots(scores, constants)
         self.none = Spread.of(scores, np.zeros(0, dtype=np.int64))
         self.candidates: list[Candidate] = []
-        self.knows = bool(scores.members.sum(scores.ranks) >= LEAST_FOR_MECHANISM * scores.P)
+        self.tries_mechanisms = bool(scores.members.sum(scores.ranks) >= LEAST_FOR_MECHANISM * scores.P)
 
     def add(self, spread: Spread, runs: MixtureRuns) -> Candidate:
         price = price_of(spread, runs, self.scores.n_clients)
@@ -100,7 +100,7 @@ class _Search:
             begin = np.vstack([plain.centres, gross.centres])
             far = 2.0 * (gross.log_likelihoods - plain.log_likelihoods)[0] > GROSS_PRICE
             for beside in (False, True) if far else (False,):
-                known = mechanism_runs(marginal, begin, gross=beside) if self.knows else None
+                known = mechanism_runs(marginal, begin, gross=beside) if self.tries_mechanisms else None
                 runs += [coherent_runs(marginal, begin, gross=beside), *([] if known is None else [known])]
         return runs
 
@@ -199,7 +199,7 @@ def choose(
 
 
 def _searched(search: _Search, *, asked: bool, allowed: bool, hasty: bool, only: Ints | None) -> None:
-    """Fit models without a spread, and with one if it is asked for, or allowed and the data show one."""
+    """Fit models without a spread, and with one if it is asked for, or allowed and indicated by the data."""
     scores = search.scores
     for runs in search.components(search.none):
         search.add(search.none, runs)
@@ -262,7 +262,7 @@ def _add_inflation(search: _Search, active: Ints) -> None:
         for base in {id(one): one for one in bases}.values():
             spread = inflated(search.scores, some, base.runs, search.basis)
             one = search.spread(spread, base.runs)
-            # Where clients have like covariates the two are nearly the same model, and a spread says more.
+            # Where clients have like covariates the two are nearly the same model, and a spread is more specific.
             if one.criterion < base.criterion - (0.0 if base.spread.inflated else PREFERENCE):
                 search.complete(one)
             elif one in search.candidates:

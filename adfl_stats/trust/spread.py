@@ -38,7 +38,7 @@ LEAST_STEPS = 6
 # Least initial variance, in units of a typical client's sampling variance. Ours: EM is slow upwards from small values.
 LEAST_START = 0.5
 # Longer steps of EM go on with the cube of a step's factor, of which the further two are within these bounds. Ours: a
-# step that is far off from the maximum says little about the next ones.
+# step far from the maximum does not predict the next ones.
 LEAST_GROWTH, MOST_GROWTH = 0.3, 3.0
 # Least initial variance along a new direction, in units of the sampling variance. Ours: EM does not leave zero.
 LEAST_DIRECTION = 0.05
@@ -84,7 +84,7 @@ class Spread:
             own = every((covariances @ scores.slopes[full][:, :, None])[:, :, 0])
             between = np.median(np.square(own - np.median(own, axis=0)), axis=0) / CHI_SQUARE_MEDIAN
             within = np.median(every(np.diagonal(covariances, axis1=1, axis2=2)), axis=0)
-            # With the others given a coefficient's score tells more, and less where clients differ in these.
+            # Given the others, a coefficient is estimated more precisely, and less so where clients differ in these.
             known = np.maximum(np.diagonal(scores.information, axis1=1, axis2=2), np.finfo(float).tiny)
             given = every(scores.slopes / known)
             alone = np.median(np.square(given - np.median(given, axis=0)), axis=0) / CHI_SQUARE_MEDIAN

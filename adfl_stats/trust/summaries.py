@@ -75,7 +75,7 @@ class Summaries:
     dispersions : ndarray (M,)
         Mean squared Pearson residual: about the client's own estimate with n_m - rank in the divisor, so that a
         shift of the client does not inflate it; about theta where the family's dispersion is known. NaN for clients
-        with too few rows to say.
+        without residual degrees of freedom.
     shape_rows : float
         Rows behind `shape`.
     shape : ndarray (P, P)

@@ -60,7 +60,7 @@ def discrepancies(problem: Problem, theta: Array, measure: str) -> Array:
 
 
 def discrepancy_unit(discrepancy: Array, measure: str) -> float:
-    """Return what lambda is counted in one over: the median discrepancy.
+    """Return the unit of 1 / lambda: the median discrepancy.
 
     The excess score has a scale of its own, below which its median does not count.
     """
@@ -84,7 +84,7 @@ def trusted_by(weights: Array, members: Members = EVERYBODY) -> Mask:
 
 
 def majority(M: int) -> int:
-    """Return how many of M clients are the least to trust: floor(M / 2) + 1."""
+    """Return the smallest number of M clients that is a majority: floor(M / 2) + 1."""
     return min(M, M // 2 + 1)
 
 

@@ -1,4 +1,4 @@
-"""The first look at clients of methods that do not model them: it agrees with the whole model, and costs little."""
+"""Preliminary tests of clients, for methods that do not model them: as the whole model, and quick."""
 
 import numpy as np
 import pytest
