@@ -31,7 +31,7 @@ NAMESPACES = {
     "datasets": "Real data by name",
     "simulate": "Designs with a known truth, and corruptions",
     "study": "Studies of the paper's designs",
-    "attacks": "Clients that lie to their neighbours",
+    "attacks": "Clients that send false messages",
     "losses": "Losses in JAX and PyTorch, and private ones",
     "plots": "Plots",
     "theory": "What reports are made of",

@@ -1,4 +1,4 @@
-"""Clients that lie: what is sent, to whom, and what becomes of the others."""
+"""Clients that send false messages: what is sent, to whom, and what becomes of the others."""
 
 import numpy as np
 import pytest
