@@ -37,7 +37,7 @@ def warn_of_network(network: Network | NetworkSchedule) -> list[str]:
     if not len(hardly):
         return []
     said = (
-        f"{len(hardly)} client(s) are hardly heard, with an influence M pi_m below {LEAST_INFLUENCE:g}: "
+        f"{len(hardly)} client(s) have little influence, M pi_m below {LEAST_INFLUENCE:g}: "
         f"{listing(hardly)}. Their data count for little, even with balanced steps; let more clients listen to "
         "them, or reweight the network with net.balanced() or net.metropolis()"
     )

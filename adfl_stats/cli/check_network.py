@@ -16,7 +16,7 @@ def add_check_network(commands: Any) -> None:
     """Add the subcommand to the subparsers of the command line."""
     check = commands.add_parser(
         "check-network",
-        help="check a network against Condition 5 and say what would improve it",
+        help="check a network against Condition 5 and list what would improve it",
         epilog="Example: adfl-stats check-network edges.csv --json report.json --plot network.png. "
         "Exit status: 0 if Condition 5 holds on a strongly connected network, 1 if not or if that cannot be "
         "decided, 2 on bad input. A client without in-neighbours keeps its own estimate, with a warning.",

@@ -53,7 +53,7 @@ def _demo(options: argparse.Namespace) -> None:
         {"truth": sim.theta0, "aDFL": res.params.drop("Intercept").to_numpy(), "DFL": _slopes(model, ad.DFL())},
         index=sim.names,
     )
-    print("\nThe truth, aDFL, and DFL without a defence:\n")
+    print("\nThe true values, aDFL, and DFL without weights:\n")
     print(compared.to_string(float_format=lambda value: f"{value:.3f}"))
     print(f"\nFitted in {seconds:.1f} s.")
     if options.html:

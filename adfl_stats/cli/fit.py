@@ -80,7 +80,7 @@ def add_fit(commands: Any) -> None:
     method.add_argument("--attack-option", nargs="+", default=[], metavar="NAME=VALUE", help="arguments of the attack")
     method.add_argument(
         "--mpi", action="store_true",
-        help="spread the clients over the ranks of MPI; the same results, said and written by rank 0 (so it is with "
+        help="spread the clients over the ranks of MPI; the same results, printed and written by rank 0 (so it is with "
         "more than one process of mpiexec)",
     )  # fmt: skip
     method.add_argument(

@@ -153,7 +153,7 @@ def _rounds_needed(shares: Array, accuracy: float) -> tuple[int, Array]:
         if 1 << len(powers) > MOST_ROUNDS:
             raise ValueError(
                 f"transport=ad.Gossip(accuracy={accuracy:g}): sums would take more than {MOST_ROUNDS:,} rounds on this "
-                "network; add edges between its distant parts, or ask for less"
+                "network; add edges between its distant parts, or choose a larger accuracy="
             )
         powers.append(powers[-1] @ powers[-1])
     if len(powers) == 1:

@@ -164,7 +164,7 @@ class Screening:
         if kept:
             notes.append(f"{kept} flagged client(s) keep their weight: up to a share q of the flags is false.")
         if only:
-            notes.append(f"{only} client(s) are down-weighted and not flagged: no single test at this level shows it.")
+            notes.append(f"{only} client(s) are down-weighted and not flagged: no single test rejects at this level.")
         return notes
 
 

@@ -36,7 +36,7 @@ NEGLIGIBLE, MOST_SAID = 1e-9, 3
 def check_design(data: ClientData, gram: Array, vast: Mask, whole: Whole, *, penalised: bool = False) -> None:
     """Raise ValueError or warn, naming the columns of X that are combinations of others, or nearly so.
 
-    Also where a penalty would identify the estimate: clients are judged at the estimate without it.
+    Also where a penalty would identify the estimate: clients are tested at the estimate without it.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def check_design(data: ClientData, gram: Array, vast: Mask, whole: Whole, *, pen
             f"the numbers in X overflow on all clients: the largest is {max(abs(data.X.min()), data.X.max()):.3g}. "
             "Bring the columns to smaller units"
         )
-    besides = "; the penalty does not replace them, as clients are judged at the estimate without it"
+    besides = "; the penalty does not replace them, as clients are tested at the estimate without it"
     besides = besides if penalised else ""
     norms = np.sqrt(np.diag(gram))
     if (norms == 0).any():

@@ -1,4 +1,4 @@
-"""The network: who listens to whom, and with what weight."""
+"""The network: which client receives from which, and with what weight."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["response_name", "rounds_needed", "summarize", "summary_notes"]
 
 # Clients with the least weight that the summary names. Ours.
-MOST_SUSPICIOUS = 5
+MOST_LISTED = 5
 # Width of the column that says which spread was allowed for.
 SPREAD = 38
 # A shorter name of a coefficient says nothing.
@@ -114,7 +114,7 @@ def _clients(res: Results) -> Cells:
     doubted = int((~fit.trusted).sum())
     title = f"Clients: {doubted} of {len(fit.labels)} down-weighted (weight below {TRUST:g})"
     # The least weight first, then the largest score.
-    worst = np.lexsort((-columns["score"], columns["weight"].round(2)))[:MOST_SUSPICIOUS]
+    worst = np.lexsort((-columns["score"], columns["weight"].round(2)))[:MOST_LISTED]
     # Where lambda gives the weights, the table has what they come from; it is not the score, which is tested.
     measure = "gradient" if fit.discrepancies is None else "discrepancy"
     rows = [
@@ -342,7 +342,7 @@ def _penalty_note(res: Results) -> str:
         f"Ridge penalty c theta^2 / 2 beside the mean loss of a row, {size}"
         f"{f', none for {listing(free)}' if len(free) else ''}; {res.record.effective_parameters:.1f} of "
         f"{len(res.penalty)} parameters are left in effect. Standard errors describe the variance of the penalised "
-        "estimate, not its bias towards zero. Clients are judged without the penalty."
+        "estimate, not its bias towards zero. Clients are tested without the penalty."
     )
 
 
@@ -413,5 +413,5 @@ def _error_note(res: Results) -> str:
 def rounds_needed(count: float) -> str:
     """Return a number of rounds in words."""
     if not math.isfinite(count):
-        return "more rounds than can be counted"
+        return "more than 10^12 rounds"
     return f"about {float(f'{count:.2g}'):,.0f} rounds"

@@ -216,7 +216,7 @@ def needs_matplotlib() -> type[Figure]:
 
 
 def draw_figure1(table: pd.DataFrame) -> Figure:
-    """Draw log MSE against the share: networks by corruptions. Curves far above DFL's, of SLBRN, leave the picture."""
+    """Draw log MSE against the share: networks by corruptions. Curves far above DFL's, of SLBRN, are cut off."""
     Figure = needs_matplotlib()
     networks = list(table["network"].unique())
     kinds = [kind for kind in table["corruption"].unique() if kind != "none"]
@@ -268,7 +268,7 @@ def caption(studies: Mapping[str, Study], quick: bool) -> str:
         f"the client's own value into its medians; b of BRIDGE-T and SLBRN-T is two fifths of the mean in-degree "
         f"where the network allows: {trims}; "
         "ClippedGossip has the authors' radius without parameters, the second largest distance.",
-        "SLBRN is reconstructed from its published description; curves of it far above the others leave the picture "
+        "SLBRN is reconstructed from its published description; curves of it far above the others are cut off "
         "(figure1.csv has them).",
         f"{PAPER}: Algorithm 2 with three stages, gradient norms, weights divided by the largest, lambda from "
         f"{', '.join(f'{v:g}' for v in PAPER_PATH)} by "

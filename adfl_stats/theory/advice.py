@@ -243,7 +243,7 @@ def _better_network(here: Outlook, table: pd.DataFrame) -> str:
 
 
 def _count(rounds: float) -> str:
-    return f"about {rounds:.0f}" if math.isfinite(rounds) else "more than can be counted"
+    return f"about {rounds:.0f}" if math.isfinite(rounds) else "more than 10^12"
 
 
 def _title(method: Method) -> str:

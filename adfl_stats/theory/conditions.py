@@ -106,7 +106,7 @@ def _convexity(c: Constants) -> Check:
             "convex everywhere."
         )
         return Check("lambda_min", "Condition 3", c.lambda_min, "> 0", HOLDS, note)
-    what = "has no curvature in some rows" if c.convex else "is not convex everywhere, which the condition asks as well"
+    what = "has no curvature in some rows" if c.convex else "is not convex everywhere, which the condition requires too"
     note += f"The loss of {c.family} {what}: the sign at other parameters is not known."
     return Check("lambda_min", "Condition 3", c.lambda_min, "> 0", INDICATIVE, note)
 
@@ -150,14 +150,14 @@ def _mixing(c: Constants) -> Check:
 def _bias(c: Constants) -> Check:
     clients, others = int(c.abnormal.sum()), c.M - int(c.abnormal.sum())
     tests = "Rao's and Hotelling's tests of the score at theta0" if c.exact else "the score tests of ad.screen"
-    verb = "has" if c.flat.suspects == 1 else "have"
+    verb = "has" if c.flat.n_rejected == 1 else "have"
     outside = (
-        f"Of the {others} others {c.flat.suspects} {verb} a p-value below {ALPHA:g}; "
+        f"Of the {others} others {c.flat.n_rejected} {verb} a p-value below {ALPHA:g}; "
         f"{ALPHA * others:.2g} or fewer are expected by chance."
     )
     if not clients:
         status = HOLDS if c.abnormal_given else INDICATIVE
-        note = f"No client is abnormal, so that nothing is asked. {outside}"
+        note = f"No client is abnormal, so that nothing is required. {outside}"
         return Check("flat_min", "Condition 6", None, "> 0", status, told(note, c, abnormal=True))
     if c.flat.hidden:
         status = UNKNOWN

@@ -66,7 +66,7 @@ def _convexity(fit: FitRecord, c: Constants) -> Iterator[str]:
         yield (
             f"Condition 3: {_named(fit, collinear)} {_have(collinear)} enough rows but rank "
             f"{int(fit.regularity.ranks[collinear].min())} of {c.P}; drop collinear columns, or merge with clients "
-            f"that tell them apart. {_together(c)}"
+            f"that identify them. {_together(c)}"
         )
     if not lacking.any() and c.lambda_min == 0.0:
         yield "Condition 3: the smallest curvature is lost in rounding; rescale the columns to like units."
@@ -101,9 +101,9 @@ def _hidden(fit: FitRecord, c: Constants) -> Iterator[str]:
             "the bias that such clients can leave."
         )
     others = c.M - int(c.abnormal.sum())
-    if c.flat.suspects and stats.binom.sf(c.flat.suspects - 1, others, ALPHA) < TEST_LEVEL:
+    if c.flat.n_rejected and stats.binom.sf(c.flat.n_rejected - 1, others, ALPHA) < TEST_LEVEL:
         yield (
-            f"Condition 6: {c.flat.suspects} of the {others} clients taken as normal have a p-value below {ALPHA:g}, "
+            f"Condition 6: {c.flat.n_rejected} of the {others} clients taken as normal have a p-value below {ALPHA:g}, "
             f"where chance brings {ALPHA * others:.2g}. {_why_beyond(fit, c)}"
         )
 

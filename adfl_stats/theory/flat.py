@@ -69,7 +69,7 @@ class Flat:
         return tuple(self.labels[self.abnormal & ~below])
 
     @property
-    def suspects(self) -> int:
+    def n_rejected(self) -> int:
         """Number of clients outside A whose test rejects it at the level .05."""
         return int((self.outside & (self._p_values < ALPHA)).sum())
 

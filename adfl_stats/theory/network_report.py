@@ -26,7 +26,7 @@ __all__ = ["check_network"]
 
 
 def check_network(net: Network | networkx.Graph) -> Report:
-    """Check a network against Condition 5 of the paper, and say what would improve it.
+    """Check a network against Condition 5 of the paper, and list what would improve it.
 
     Condition 5 demands ``rho = ||W'(I - 11'/M)W|| + SE(W) < 1``. The paper remarks that it "is automatically
     satisfied if W is an irreducible doubly stochastic matrix". That is not so: the directed circle of in-degree 1

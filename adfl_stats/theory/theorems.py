@@ -246,7 +246,7 @@ def _needs(c: Constants, needs: tuple[tuple[float, float], ...]) -> list[str]:
     trusted = (
         f"omega_A / omega_G, {number(ratios[1])} of 1/(varrho N^1/2): abnormal clients must have next to no weight."
         if c.varrho > 0
-        else "omega_A / omega_G: no client is abnormal, so that nothing is asked."
+        else "omega_A / omega_G: no client is abnormal, so that nothing is required."
     )
     return [
         f"(step + SE(W))(n^-1/2 + varrho^1/2) / omega_G, {number(ratios[0])} of 1/N^1/2: {larger}.",

@@ -138,7 +138,7 @@ def _cells(m: int, features: Array, classes: Ints) -> list[Cell]:
 def _compared(cells: list[Cell]) -> pd.DataFrame:
     """Compare the classes of each pair of clients."""
     if not cells:
-        raise ValueError(f"no client has {LEAST_ROWS} rows of a class; fewer do not show who labels alike")
+        raise ValueError(f"no client has {LEAST_ROWS} rows of a class; with fewer, labels cannot be compared")
     clients, labels, means, *traces = (np.array(part) for part in zip(*cells, strict=True))
     first, second = np.nonzero(clients[:, None] < clients[None])
     lengths = np.sum(means**2, axis=1)

@@ -118,7 +118,7 @@ def test_clean_data_have_no_bias():
     assert "only if N varrho^2 tends to 0; it is 0." in report["varrho^2"].note
     assert report["MSE"].value == report["V"].value
     assert report["oracle (2)"].bound == "any"
-    assert "no client is abnormal, so that nothing is asked" in report["oracle (2)"].note
+    assert "no client is abnormal, so that nothing is required" in report["oracle (2)"].note
     assert "inf" not in str(report)
     assert "it is 6.667." in res.check([1])["varrho^2"].note
 

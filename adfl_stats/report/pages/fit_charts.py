@@ -135,7 +135,7 @@ def error_chart(errors: pd.Series, tolerance: float) -> Html:
     plot.rule(x=tolerance, kind="quiet dotted", label=f"tolerance, {tolerance:g}")
     tips = [f"{name}: {number(value)} SE" for name, value in zip(names, values, strict=True)]
     plot.points(values, np.arange(len(names)), "w4", tips, size=4.4)
-    words = "What the computation leaves, beside what the data leave open."
+    words = "Numerical error, beside the statistical error."
     return plot.figure("error-plot", "Errors of the estimate.", words)
 
 

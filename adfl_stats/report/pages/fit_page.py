@@ -94,7 +94,7 @@ def _glm_words(res: Results) -> str:
     fit = res.record
     return (
         f"{len(fit.names)} coefficients of a {fit.family.label} model ({fit.family.link} link) by {fit.method}, from "
-        f"{res.nobs:,} rows of {len(fit.labels):,} clients that talk to their neighbours only."
+        f"{res.nobs:,} rows of {len(fit.labels):,} clients that exchange estimates with their neighbours only."
     )
 
 
@@ -194,7 +194,7 @@ def _sentences(res: Results, table: Any) -> list[str]:
         share = fit.sizes[doubted].sum() / res.nobs
         said.append(
             f"Down-weighted: {listing(fit.labels[doubted], 12)}, with {share:.0%} of the rows. These clients do not "
-            "fit the majority. That does not mean that their data are corrupt: look at who they are before you report."
+            "fit the majority. That does not mean that their data are corrupt: examine them before you report."
         )
     else:
         said.append("No client is down-weighted.")

@@ -29,7 +29,7 @@ COLUMNS = {
     "efficiency": "Mean squared error of the oracle, which knows the abnormal clients, over that of the method.",
     "mse": "Mean over normal clients of the squared distance of their own estimate from the truth.",
     "gap": "Root mean square distance from the oracle, in its standard errors.",
-    "coverage": "Share of 95 % intervals that hold the truth.",
+    "coverage": "Share of 95 % intervals that contain the true value.",
     "fdr": "Share of normal clients among the flagged ones.",
     "power": "Share of the abnormal clients that are flagged.",
     "good_aside": "Share of the normal clients with a weight below .1.",

@@ -24,8 +24,8 @@ __all__ = ["network", "spectrum"]
 
 # Clients up to which a network is drawn, all are named, and all eigenvalues are computed (some seconds). Ours.
 MOST_DRAWN, MOST_NAMED, MOST_EIGENVALUES = 2000, 40, 1000
-# Clients that are named where not all are; above so many, the springs settle for fewer steps. Ours.
-SUSPECTS, QUICK_LAYOUT = 12, 300
+# Clients that are named where not all are; number of clients above which the layout takes fewer steps. Ours.
+NAMED_OTHERWISE, QUICK_LAYOUT = 12, 300
 # The shorter side of axes, in points, below which marks are smaller. Ours.
 ROOMY = 330.0
 COLOURS = ("influence", "weight", "flag")
@@ -93,14 +93,14 @@ def _draw(net: Network, res: Any, ax: Axes, by: str) -> Axes:
     ax.set_axis_off()
     size = _size(M, ax)
     if by == "influence":
-        suspects = _draw_influence(ax, net, place, size)
+        named = _draw_influence(ax, net, place, size)
     elif by == "weight":
-        suspects = _draw_weights(ax, res.client_weights.to_numpy(), place, size)
+        named = _draw_weights(ax, res.client_weights.to_numpy(), place, size)
     else:
-        suspects = _draw_flags(ax, res.clients()["flagged"].to_numpy(), place, size)
+        named = _draw_flags(ax, res.clients()["flagged"].to_numpy(), place, size)
     one_way = "" if mutual.all() else "; the broad end sends"
     ax.set_title(f"{M} clients, {net.n_edges} edges{one_way}", fontsize="medium")
-    name_nodes(ax, place, net.labels, np.arange(M) if M <= MOST_NAMED else suspects[:SUSPECTS], size)
+    name_nodes(ax, place, net.labels, np.arange(M) if M <= MOST_NAMED else named[:NAMED_OTHERWISE], size)
     return ax
 
 
