@@ -69,7 +69,7 @@ def test_central_client():
 
 @pytest.mark.parametrize("net", [cycle(7), cycle(20), ring(20), ring(600), cycle(2000)], ids=str)
 def test_irreducible_and_doubly_stochastic_is_not_enough(net):
-    """The paper's remark on Condition 5 is too generous: here both hold, and rho is 1, exactly."""
+    """The paper's remark on Condition 5 is too general: here both hold, and rho is 1, exactly."""
     report = ad.check_network(net)
     assert net.rho == report["rho"].value == 1.0
     assert report["rho"].status == report["mixing"].status == "fails"
