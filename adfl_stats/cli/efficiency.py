@@ -88,7 +88,7 @@ def _efficiency(options: argparse.Namespace) -> int:
 
 
 def _with_family(table: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
-    """Return the table of the study with family, slope and covariates, by which bounds are told apart."""
+    """Return the table of the study with family, slope and covariates, by which bounds are distinguished."""
     return table.rename(columns={"design": "covariates"}).assign(family=options.family, slope=options.slope)
 
 

@@ -124,7 +124,7 @@ def _fit(options: argparse.Namespace) -> None:
             res = _fitted(options, ranks)
         else:
             _take_part(options, ranks)
-    # The other ranks are done: a file that cannot be written is said as without them.
+    # The other ranks are done: a file that cannot be written is reported as without them.
     if res is not None:
         _tell(res, options)
 
@@ -136,7 +136,7 @@ def _take_part(options: argparse.Namespace, ranks: ad.MPI) -> None:
             warnings.simplefilter("ignore")
             _fitted(options, ranks)
     except Exception as error:
-        # One that all ranks meet is said by rank 0; of one that only this rank meets `together` has the cause.
+        # An error on all ranks is printed by rank 0; of one on this rank alone `together` has the cause.
         raise SystemExit(2) from error
 
 
@@ -146,7 +146,7 @@ def _watched(options: argparse.Namespace) -> bool:
 
 def _fitted(options: argparse.Namespace, ranks: ad.MPI | None) -> Results:
     """Return the results of a fit; every rank calls this with the same options."""
-    # All that can be wrong with the options is said before the file is read.
+    # Options are checked before the file is read.
     method, attack = _method(options), _attack(options)
     if options.cov_type is not None:
         one_of(options.cov_type, "--cov-type", COV_TYPES)
@@ -171,7 +171,7 @@ def _fitted(options: argparse.Namespace, ranks: ad.MPI | None) -> Results:
 
 
 def _tell(res: Results, options: argparse.Namespace) -> None:
-    """Print and write what was asked for; fits that this makes again are made in this process alone."""
+    """Print and write what the options name; fits that this makes again are made in this process alone."""
     sensitivity = res.sensitivity(progress=_watched(options)) if options.sensitivity else None
     if options.cov_type:
         res = res.get_robustcov_results(options.cov_type)

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parsed_together(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options where mpiexec started several processes: what is wrong with them is said once.
+    """Return the options where mpiexec started several processes: errors in them are printed once.
 
     It may be wrong for some processes alone, as a folder that their machine does not have; all of them end then.
     Commands that are not spread run in the first process alone.
@@ -81,7 +81,7 @@ def _parsed_together(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser that says in one line what is wrong."""
+    """Parser whose messages on errors take one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")

@@ -68,7 +68,7 @@ def _study(options: argparse.Namespace) -> int:
 
 
 def run_or_resume(study: ad.Study, jobs: int, out: str | None) -> int:
-    """Run the study; after Ctrl-C say in one line what is done and how to go on, and return 130."""
+    """Run the study; after Ctrl-C print in one line what is done and how to go on, and return 130."""
     try:
         study.run(jobs=jobs, out=out, progress=sys.stderr.isatty())
     except KeyboardInterrupt:

@@ -7,7 +7,7 @@ import pandas as pd
 __all__ = ["COVERAGE", "MOST_FLAGS", "POWER", "all_met", "family_means", "judged"]
 
 # Bounds on efficiency in the full designs: in every Gaussian cell; of the mean over the other families' cells; and in
-# those with many OOD clients, which hardly differ from normal ones. Ours: what is asked of the default fit.
+# those with many OOD clients, which hardly differ from normal ones. Ours: required of the default fit.
 CELL_BOUND = 0.98
 MEAN_BOUNDS = {"binomial": 0.95, "poisson": 0.97}
 HARD_BOUNDS = {"binomial": 0.85, "poisson": 0.95}

@@ -313,19 +313,19 @@ class Composed(Corruption):
 
 @dataclass(frozen=True)
 class Dynamic:
-    """Clients turn bad, or good again, while the network runs: a corruption of studies.
+    """Clients whose data are corrupted in some phases of the rounds only: a corruption of studies.
 
     The rounds of a fit are divided into phases of equal length. In each phase a part of the abnormal clients holds
     corrupted rows and the others their clean ones; a fit goes on from the estimates that it has. `ADFL` with `refresh`
-    measures its clients again; without, it keeps the weights of its first phase, as Algorithms 1 and 2 do. What counts
-    as abnormal at the end is what is bad in the last phase.
+    measures its clients again; without, it keeps the weights of its first phase, as Algorithms 1 and 2 do. Clients
+    count as abnormal at the end if they are corrupted in the last phase.
 
     Parameters
     ----------
     of : str, Corruption or callable
-        The corruption of a bad client's rows.
+        The corruption of the rows.
     phases : sequence of float
-        The part of the abnormal clients that is bad in each phase, in [0, 1].
+        The part of the abnormal clients that is corrupted in each phase, in [0, 1].
 
     Examples
     --------

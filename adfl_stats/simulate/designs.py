@@ -303,9 +303,9 @@ def glm_design(
         Standard deviation of the Gaussian errors.
     link : str, optional
         Another link than the family's usual one, as in `adfl_stats.family`. Poisson designs with "identity" or "sqrt"
-        want a `theta0` with positive linear predictors.
+        need a `theta0` with positive linear predictors.
     seed : int or numpy.random.Generator
-        A generator is asked for children by ``spawn``, so a second call with it gives new data.
+        Children of a generator are made by ``spawn``, so a second call with it gives new data.
 
     Returns
     -------

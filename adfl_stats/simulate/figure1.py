@@ -41,7 +41,7 @@ EQUAL = 1.02
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement of the paper's section 5.1 and what the study says of it.
+    """A statement of the paper's section 5.1 and whether the study agrees.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ def _methods(b: int) -> dict[str, Any]:
 
 
 def statements(table: pd.DataFrame) -> list[Statement]:
-    """Check what the paper's section 5.1 says of its figure on the table of the studies, circle or random graph."""
+    """Check the statements of the paper's section 5.1 on the table of the studies, circle or random graph."""
     bad = table[table["share"] > 0]
     wide = bad.pivot(index=["network", "corruption", "share"], columns="method", values="mse")
     oracle = bad[bad["method"] == UNDEFENDED].set_index(["network", "corruption", "share"])["oracle_mse"]
