@@ -219,10 +219,10 @@ class DecentralizedGLM(ModelTheory):
             than the machine has processors, or eight.
             Results are the same to the last bit for any number.
         heterogeneity : {"auto", "none", "estimate", "intercept"}
-            Whether normal clients may have parameters of their own, theta_m = theta + u_m with u_m ~ (0, T): where the
-            data say so; never, as in the paper; always (which takes four clients); or in the intercept alone. Where
-            they differ, weights and flags allow for it, and standard errors are by client (``res.cov_type`` is "CR2").
-            See ``res.heterogeneity()``.
+            Whether normal clients may have parameters of their own, theta_m = theta + u_m with u_m ~ (0, T): if
+            penalised likelihood chooses it; never, as in the paper; always (which takes four clients); or in the
+            intercept alone. Where they differ, weights and flags allow for it, and standard errors are by client
+            (``res.cov_type`` is "CR2"). See ``res.heterogeneity()``.
         attack : Attack, optional
             Clients that send false messages, from `attacks`: a stress test, outside aDFL's theory.
         keep_data : bool

@@ -202,7 +202,7 @@ class DecentralizedModel:
 
 
 def _said_of(problem: Problem) -> dict[str, Any]:
-    """Return what a summary says of the objective: minibatches, and Hessians that are too large."""
+    """Return notes on the objective for the summary: minibatches, and Hessians that are too large."""
     objective, said = problem.objective, dict[str, Any]()
     if getattr(objective, "batch", None) is not None:
         said["batch"] = objective.batch  # type: ignore[attr-defined]

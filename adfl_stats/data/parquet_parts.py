@@ -1,4 +1,4 @@
-"""Parquet files in parts, each read where it is wanted: what their rows say is agreed on, and some clients are read."""
+"""Parquet files in parts, each read where it is needed: places agree on levels and clients, and read some of these."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def parts_of(paths: Sequence[Path], by_file: bool) -> list[Part]:
 
 
 class PartConversion(Conversion):
-    """What all parts say, from a pass over some of them here and over others elsewhere.
+    """Levels and clients of all parts, from a pass over some of them here and over others elsewhere.
 
     Parameters
     ----------

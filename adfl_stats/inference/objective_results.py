@@ -82,7 +82,7 @@ class ObjectiveResults(Estimates):
 
         M / (M - 1) H^-1 (M^-2 sum_m v_m^2 g_m g_m') H^-1,
 
-    M counting the clients that carry weight (CR1 without the correction for rows, which an objective does not know);
+    M counting the clients that carry weight (CR1 without the correction for rows, which an objective does not have);
     tests and intervals use t with M - 1 degrees of freedom. Without a Hessian it is NaN. With private gradients
     (`losses.PrivateGLM`) the covariance that their noise leaves is added.
 

@@ -228,8 +228,8 @@ def screen_fit(fit: FitRecord, q: float = FDR, method: str = "score") -> Screeni
     diagnostics, clients, members = fit.diagnostics, fit.clients, fit.clients.members
     if method == "mirror" and clients.differ:
         raise ValueError(
-            "method='mirror' takes clients that share one parameter; here they differ (see res.heterogeneity()), which "
-            "both halves of a client's rows show. Use method='score'"
+            "method='mirror' takes clients that share one parameter; here they differ (see res.heterogeneity()), and "
+            "the two halves of a client's rows share its deviation. Use method='score'"
         )
     mirror = diagnostics.mirror / max(clients.dispersion, np.finfo(float).tiny) - diagnostics.mirror_mean
     # Both rules order all clients; the table has a row for each of ours.

@@ -197,7 +197,7 @@ class Losses:
         return self._evaluated(theta, threads, lambda m: np.random.default_rng([self.seed, m, self._calls]))
 
     def of_minibatches(self, theta: Array, count: int, summary: Callable[[Array], T], threads: int = 1) -> list[T]:
-        """Return what a summary says of each client's gradients of some minibatches, which no round has.
+        """Return the `summary` of each client's gradients of some minibatches, which no round uses.
 
         Parameters
         ----------

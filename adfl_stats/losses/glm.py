@@ -193,7 +193,7 @@ class GLM:
         """Return each client's curvature (M, p, padded p) and X'y / n where the loss is quadratic and they pay.
 
         A Gram matrix costs p^2 a round and a client, the rows n_m p: None where the rows are cheaper, and where it has
-        lost what the rows still tell.
+        lost digits that the rows have.
         """
         return _in_metric(*self._keep("gram", self._gram), metric) if self._by_gram else None
 

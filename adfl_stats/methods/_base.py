@@ -389,7 +389,7 @@ def check_undirected(problem: Problem, name: str, *, weights: bool) -> None:
 def initial_estimates(
     init: InitialEstimates | None, problem: Problem, plan: Plan
 ) -> tuple[Array, dict[str, Any], list[Run]]:
-    """Return the estimates (M, P) of `init`, what results say of them, and the runs that they took.
+    """Return the estimates (M, P) of `init`, their entries in `details`, and the runs that they took.
 
     Parameters
     ----------

@@ -243,7 +243,7 @@ class ADFL(Method):
         return Outcome(theta, steps, runs, details, smooth, initial, clients, discrepancy)
 
     def _start(self, problem: Problem, plan: Plan) -> tuple[Array, dict[str, Any], list[Run]]:
-        """Return initial estimates (M, P), what results say of them, and the runs that they took."""
+        """Return initial estimates (M, P), their entries in `details`, and the runs that they took."""
         if self.init is not None:
             return initial_estimates(self.init, problem, plan)
         if not problem.has_curvature:

@@ -31,7 +31,7 @@ def scheme_of(problem: Problem, clip: float | None, local_steps: int, rule: Comb
 
 
 def said_of(problem: Problem, theta: Array, steps: ClientSteps, scheme: Scheme) -> dict[str, Any]:
-    """Return what results say of the options: clip, how many clients it shortens at the end, and local steps."""
+    """Return the options' entries in `details`: clip, how many clients it shortens at the end, and local steps."""
     descent, said = scheme.descent, dict[str, Any]()
     if np.isfinite(descent.clip):
         long = np.linalg.norm(problem.gradients(theta), axis=1) > descent.clip

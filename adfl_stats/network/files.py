@@ -52,7 +52,7 @@ def read(path: str | os.PathLike[str]) -> Content:
     except Exception as error:
         # What the readers of six formats raise for garbage depends on where it is.
         reason = " ".join(str(error).split()) or type(error).__name__
-        # NumPy takes what it does not know for a pickle, and offers to run it.
+        # NumPy takes an unknown file for a pickle, and would run it.
         if "pickle" in reason:
             reason = "it is no NumPy file, or holds objects instead of numbers"
         raise StorageError(
@@ -120,7 +120,7 @@ def _graphml(path: Path) -> Content:
 
 
 def _remark(graph: Any, given: list[bool]) -> str:
-    """Return what to say of a graph's weights: nothing where equal weights would be the same network."""
+    """Return the note on a graph's weights: nothing where equal weights would be the same network."""
     if not any(given):
         return ""
     if not all(given):

@@ -155,7 +155,7 @@ def shortened(names: list[str], width: int | None) -> list[str]:
 
 
 def network_cells(net: Network | NetworkSchedule) -> dict[str, str]:
-    """Return what the header says of the network."""
+    """Return the description of the network in the header."""
     if isinstance(net, NetworkSchedule):
         return dict.fromkeys(("edges", "SE(W)", "rho"), "changes")
     return {"edges": f"{net.n_edges}", "SE(W)": f"{net.se:.4g}", "rho": condition_5(net).rho_text}

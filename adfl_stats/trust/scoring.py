@@ -26,7 +26,7 @@ def summarised(problem: Problem, theta: Array, counted: Mask | None = None) -> S
 
 
 def null_of(problem: Problem, summaries: Summaries, normal: Mask) -> Null:
-    """Calibrate, with what the family says of the dispersion."""
+    """Calibrate, with the family's dispersion where it is known, and its bounds."""
     data, family = problem.glm.data, problem.glm.family
     least = 0.0 if family.estimates_scale else 1.0
     known, floor = has_known_dispersion(data, family), problem.rounding_variance

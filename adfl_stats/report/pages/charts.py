@@ -69,7 +69,7 @@ class Axis:
         return np.clip(share, -0.02, 1.02)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return where marks stand, and what they say."""
+        """Return the places of marks and their texts."""
         if self.names:
             return [(float(k), name) for k, name in enumerate(self.names)]
         if self.log:

@@ -51,7 +51,7 @@ def network_figure(net: Network, kinds: Sequence[str], tips: Sequence[str], *, b
     net : Network
         Who hears whom.
     kinds, tips : sequence of str
-        The class of each client, and what it says when it is pointed at.
+        The class of each client, and the text that is shown when it is pointed at.
     by : {"weight", "influence"}
         What the classes are of.
     key : str

@@ -115,7 +115,7 @@ def _resource(name: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """Return the hash by which a browser knows an inline style or script."""
+    """Return the hash by which a browser recognises an inline style or script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
