@@ -13,7 +13,7 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.data.whole import Whole
 from adfl_stats.engine.gossip import Gossip
 from adfl_stats.engine.journal import Journal
-from adfl_stats.engine.ledger import Counted, phase
+from adfl_stats.engine.ledger import Counted, phase, uncounted
 from adfl_stats.engine.mpi import MPI
 from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
@@ -65,7 +65,7 @@ class Fitting:
     def here(self, gossip: Gossip | None) -> FitRecord:
         """Return the record of a fit in this process, which has all clients."""
         rows = self.model.rows
-        place: Transport = rows.here[0]
+        place = rows.here[0].inner
         if gossip is not None:
             place = gossip.on(one_network(self.model.network, "ad.Gossip()"))
         data = rows.data_for(self.method)
@@ -79,7 +79,7 @@ class Fitting:
 
         def work(place: Ranks) -> FitRecord:
             if place.here:
-                return self._finished(*self._record(data, rows.glm(data), rows.here[0], team))
+                return self._finished(*self._record(data, rows.glm(data), rows.here[0].inner, team))
             return self._finished(*self._record(data, rows.glm(data).share(place.own), place, team), Local(bounds))
 
         return ranks.run(bounds, self._facts, work)
@@ -117,20 +117,24 @@ class Fitting:
         # Ranks may hold all rows and work on some of them.
         whole = Whole.here(data) if data.n_clients == model.everybody.n_clients else rows.here[1]
         said = model.said + (warn_of_overflow(data, whole) if method.sets_aside else [])
-        counted = Counted(place)
+        counted = Counted(place, before=rows.here[0].ledger)
+        whole = replace(whole, told=counted.told)
         journal = None if self.journal is None else self.journal(counted, model.everybody.n_clients)
         plan = replace(self.plan, journal=journal)
-        problem = Problem(glm, model.network, model.weighting, threads, counted)
-        differing_coefficients(problem, plan.heterogeneity)
-        check_needs(method, problem, plan)
-        with phase(problem.transport, "rounds"):
+        with phase(counted, "start"):
+            problem = Problem(glm, model.network, model.weighting, threads, counted)
+            differing_coefficients(problem, plan.heterogeneity)
+            check_needs(method, problem, plan)
+        with phase(counted, "rounds"):
             outcome = checked_outcome(method, problem, method.estimate(problem, plan))
-        params, trusted = problem.mean(outcome.theta), trusted_by(outcome.steps.weights, problem.members)
-        if whole.alone:
-            trusted = problem.members.gather(trusted)
-        said = said + warn_of_domain(data, rows.family, params, trusted, whole)
-        outcome.details.update(rows.constants)
-        record = fit_record(model, problem, method, outcome, plan, said)
+        with phase(counted, "inference"):
+            params, trusted = problem.mean(outcome.theta), trusted_by(outcome.steps.weights, problem.members)
+            if whole.alone and not counted.here:
+                # Every place has the rows of all clients; in a network, a client knows its own weight.
+                trusted = uncounted(counted).gather(trusted)
+            said = said + warn_of_domain(data, rows.family, params, trusted, whole)
+            outcome.details.update(rows.constants)
+            record = fit_record(model, problem, method, outcome, plan, said)
         if plan.rounds is None and outcome.smooth and record.error.total > plan.tolerance:
             warn_of_error(record.error, plan, outcome.runs[-1])
         return record, journal

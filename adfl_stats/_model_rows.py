@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from adfl_stats._threads import default_threads
 from adfl_stats._types import FamilyLike, Mask
 from adfl_stats.data.client_data import ClientData, assembled
-from adfl_stats.data.whole import Whole
+from adfl_stats.data.whole import DATA, Whole
+from adfl_stats.engine.ledger import Counted, phase
 from adfl_stats.engine.overdispersion import estimated_alpha
 from adfl_stats.engine.overflow import overflowing_clients
 from adfl_stats.engine.problem import Problem, overflow_error
 from adfl_stats.engine.rank_data import RankData, without_rows
 from adfl_stats.engine.ranks import Ranks
-from adfl_stats.engine.transport import Local, batch_bounds
+from adfl_stats.engine.transport import Local, Transport, batch_bounds, cuts_of
 from adfl_stats.losses import design_checks
 from adfl_stats.losses.collinearity import check_design
 from adfl_stats.losses.families import Family
@@ -25,7 +26,7 @@ from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.initial_values import with_constants
 from adfl_stats.losses.penalties import Ridge
 from adfl_stats.losses.response import with_family
-from adfl_stats.losses.robust_scale import robust_regression
+from adfl_stats.losses.robust_scale import robust_regression, sampled_numbers
 from adfl_stats.methods import Method
 from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
@@ -53,8 +54,8 @@ class ModelRows:
         Of the rows of all clients.
     constants, said : dict, list
         What summaries and fits say of estimated constants and of clients that hold the same rows.
-    place : Local or Ranks or None
-        Where the clients are; None on a rank without clients.
+    place : Counted or None
+        Where the clients are, and what left them when the model was built; None on a rank without clients.
     whole : Whole or None
         The clients of all places; None on a rank without clients.
     """
@@ -68,7 +69,7 @@ class ModelRows:
     digests: NDArray[np.uint64]
     constants: dict[str, str]
     said: list[str]
-    place: Local | Ranks | None
+    place: Counted | None
     whole: Whole | None
 
     def told(self) -> ModelRows:
@@ -76,7 +77,7 @@ class ModelRows:
         return replace(self, data=without_rows(self.data), place=None, whole=None)
 
     @property
-    def here(self) -> tuple[Local | Ranks, Whole]:
+    def here(self) -> tuple[Counted, Whole]:
         """Where the clients are, and those of all places; not for a rank without clients."""
         assert self.place is not None
         assert self.whole is not None
@@ -85,7 +86,8 @@ class ModelRows:
     @cached_property
     def overflowing(self) -> Mask:
         """The clients whose numbers overflow at the estimate of the others; computed on first use."""
-        return overflowing_clients(self._problem(self.network, self.data), self.extremes)
+        with phase(self.here[0], "model"):
+            return overflowing_clients(self._problem(self.network, self.data), self.extremes)
 
     @cached_property
     def without_overflow(self) -> ClientData:
@@ -138,7 +140,7 @@ class ModelRows:
 
     def _placed(self, data: ClientData) -> GLM:
         place, whole = self.here
-        glm = GLM(assembled(data, cuts=place.cuts), self.family, self.penalty)
+        glm = GLM(assembled(data, cuts=cuts_of(place)), self.family, self.penalty)
         if self.family.robust and not whole.alone:
             return glm.beginning_at(robust_regression(data, whole).theta)
         return glm
@@ -153,12 +155,15 @@ def examined(
 ) -> ModelRows:
     """Return the rows of a model, checked; those of other ranks are checked with them."""
     if not isinstance(data, RankData):
-        place = Local(batch_bounds(data.n_clients, data.n_rows))
-        return _examined(data, family, penalty, network, weighting, place, Whole.here(data))
+        place = Counted(Local(batch_bounds(data.n_clients, data.n_rows)))
+        with phase(place, "model"):
+            return _examined(data, family, penalty, network, weighting, place, Whole.here(data))
     own: list[ModelRows] = []
 
-    def examine(place: Ranks) -> ModelRows:
-        own.append(_examined(data.own, family, penalty, network, weighting, place, data.whole))
+    def examine(ranks: Ranks) -> ModelRows:
+        place = Counted(ranks)
+        with phase(place, "model"):
+            own.append(_examined(data.own, family, penalty, network, weighting, place, data.whole))
         return own[0].told()
 
     given = {"the weighting": weighting, "the family": repr(family), "the penalty": repr(penalty)}
@@ -172,16 +177,21 @@ def _examined(
     penalty: Ridge | None,
     network: Network | NetworkSchedule,
     weighting: str,
-    place: Local | Ranks,
+    place: Counted,
     whole: Whole,
 ) -> ModelRows:
-    data, composed = with_family(data, family, whole.gather)
+    """Examine the rows in a place; what clients tell each other is counted."""
+    whole = replace(whole, told=place.told)
+    data, composed = with_family(data, family, whole)
     surveyed = design_checks.survey(data, whole)
     extremes = surveyed.extremes
     check_design(data, surveyed.gram, extremes.vast, whole, penalised=penalty is not None)
     extremes.refuse_tiny()
-    held = assembled(data, cuts=place.cuts)
+    held = assembled(data, cuts=cuts_of(place))
     composed, constants = with_constants(composed, held, whole), dict[str, str]()
+    if composed.robust:
+        # For the scale, and where fits begin.
+        whole.told(DATA, sampled_numbers(whole, data.X.shape[1]))
     if composed.name == "negativebinomial" and not composed.par:
         estimate = estimated_alpha(held, composed, network, extremes.vast, default_threads(), place)
         composed, constants["alpha"] = replace(composed, par=estimate.alpha), estimate.in_words()
@@ -191,7 +201,7 @@ def _examined(
     return ModelRows(data, composed, full, network, weighting, extremes, digests, constants, said, place, whole)
 
 
-def _full(penalty: Ridge | None, data: ClientData, family: Family, place: Local | Ranks) -> Ridge | None:
+def _full(penalty: Ridge | None, data: ClientData, family: Family, place: Transport) -> Ridge | None:
     """Return the penalty with one number for each coefficient; none where all are zero."""
     if penalty is None:
         return None

@@ -198,7 +198,9 @@ class DecentralizedModel:
         # Minibatches of a fit begin with the first, whatever was fitted before.
         fresh = getattr(self.objective, "fresh", None)
         objective = self.objective if fresh is None else fresh()
-        return Problem(objective, self.network, self.weighting, threads, Counted(LOCAL))
+        counted = Counted(LOCAL)
+        with phase(counted, "start"):
+            return Problem(objective, self.network, self.weighting, threads, counted)
 
 
 def _said_of(problem: Problem) -> dict[str, Any]:

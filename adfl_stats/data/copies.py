@@ -20,7 +20,7 @@ from scipy import special
 from adfl_stats._types import Array, Ints, Mask
 from adfl_stats.data.batches import Batch
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.data.whole import Whole
+from adfl_stats.data.whole import HASHES, Whole
 
 __all__ = ["RowHashes", "copied_clients", "overlapping_clients"]
 
@@ -80,11 +80,13 @@ class RowHashes:
 
     def of_all(self, whole: Whole) -> RowHashes:
         """Return what is kept of the rows of all clients, from those at hand."""
+        # Two sums of a client, and two hashes of every row that is kept; about as many of each client.
+        whole.told(HASHES, 2 + -(-2 * whole.n_rows // (self.modulus * whole.n_clients)))
         if whole.alone:
             return self
         designs, rows, owners = np.concatenate([np.zeros((3, 0), dtype=np.uint64), *self.kept], axis=1)
-        kept = whole.gather(np.stack([designs, rows, owners + np.uint64(whole.first)], axis=1)).T
-        return RowHashes(whole.gather(self.digests), whole.gather(self.designs), [kept], self.modulus)
+        kept = whole.joined(np.stack([designs, rows, owners + np.uint64(whole.first)], axis=1)).T
+        return RowHashes(whole.joined(self.digests), whole.joined(self.designs), [kept], self.modulus)
 
     @cached_property
     def runs(self) -> DistinctRows:

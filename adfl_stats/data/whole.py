@@ -13,11 +13,19 @@ from numpy.typing import NDArray
 from adfl_stats._types import Ints, Mask
 from adfl_stats.data.client_data import ClientData
 
-__all__ = ["Whole"]
+__all__ = ["DATA", "HASHES", "ROW", "SUM", "Whole"]
+
+# Kinds of messages that clients send before a fit, see `engine.ledger`: a summand of a sum, numbers of a client's own,
+# hashes of its rows, and rows themselves.
+SUM, ROW, HASHES, DATA = "summand", "row", "hashes", "rows of data"
 
 
 def _ours(values: NDArray[Any]) -> NDArray[Any]:
     return values
+
+
+def _uncounted(kind: str, numbers: int) -> None:
+    """Do nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +40,17 @@ class Whole:
         Their numbers of rows.
     first : int
         The place of the first client at hand.
-    gather : callable
+    joined : callable
         From rows of this place to those of all places, in their order; all places call it together.
+    told : callable
+        Called with the kind of what each client tells all others, and how many numbers.
     """
 
     labels: pd.Index
     sizes: Ints
     first: int = 0
-    gather: Callable[[NDArray[Any]], NDArray[Any]] = _ours
+    joined: Callable[[NDArray[Any]], NDArray[Any]] = _ours
+    told: Callable[[str, int], None] = _uncounted
 
     @classmethod
     def here(cls, data: ClientData) -> Whole:
@@ -49,7 +60,7 @@ class Whole:
     @property
     def alone(self) -> bool:
         """Whether there are no other clients than those at hand."""
-        return self.gather is _ours
+        return self.joined is _ours
 
     @property
     def n_clients(self) -> int:
@@ -61,10 +72,16 @@ class Whole:
         """Number of all rows."""
         return int(self.sizes.sum())
 
+    def gather(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the rows of all clients, from those (m, ...) of the clients at hand."""
+        self.told(ROW, int(np.prod(values.shape[1:])))
+        return self.joined(values)
+
     def named(self, some: Mask) -> pd.Index:
         """Return those of all clients of whom `some`, of ours, is true."""
         return self.labels[self.gather(some)]
 
     def added(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the sum of what the places have."""
-        return np.asarray(self.gather(values[None]).sum(axis=0))
+        self.told(SUM, values.size)
+        return np.asarray(self.joined(values[None]).sum(axis=0))

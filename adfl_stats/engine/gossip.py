@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
 from adfl_stats._arguments import in_interval, listing
 from adfl_stats._types import Array
+from adfl_stats.engine.ledger import Price
 from adfl_stats.engine.transport import Local
 from adfl_stats.network.network import Network
 
@@ -80,6 +80,8 @@ class Gossip:
 class Neighbours(Local):
     """All clients, each a batch of its own, whose sums, maxima and rows neighbours compute; see `Transport`.
 
+    Maxima and rows are exact; each client sends the rows of all once to each that hears it.
+
     Parameters
     ----------
     network : Network
@@ -89,10 +91,8 @@ class Neighbours(Local):
 
     Attributes
     ----------
-    rounds, diameter : int
-        Rounds of a sum, and of a maximum or a gather.
-    last_cost : tuple of int
-        Rounds of the last sum, maximum or gather, and the numbers that a client sent to each that hears it.
+    price : Price
+        What sums, maxima and rows cost.
     """
 
     def __init__(self, network: Network, accuracy: float) -> None:
@@ -101,34 +101,22 @@ class Neighbours(Local):
         if M > MOST_CLIENTS:
             raise ValueError(f"transport=ad.Gossip() simulates up to {MOST_CLIENTS} clients; the network has {M}")
         hears = (network.W > 0).astype(np.int8)
-        self.diameter = _diameter(hears, network)
+        diameter = _diameter(hears, network)
         shares = sparse.csr_array(hears + sparse.eye_array(M, dtype=np.int8) > 0).astype(np.float64)
         # Column j: what client j sends to each that hears it, and keeps.
         shares = shares / shares.sum(axis=0)
-        self.rounds, after = _rounds_needed(np.asarray(shares.todense()), accuracy)
+        rounds, after = _rounds_needed(np.asarray(shares.todense()), accuracy)
         self._weights = after * (M / after.sum(axis=1, keepdims=True))
-        self.last_cost = 0, 0
+        self.price = Price(rounds, diameter, M)
 
     def total(self, part: Callable[[slice], Array]) -> Array:
         """Return the sum as the client has it whose push-sum is farthest from the others'."""
         each = np.stack([np.asarray(part(at), dtype=np.float64) for at in self.batches()])
         flat = each.reshape(len(each), -1)
-        self.last_cost = self.rounds, self.rounds * (flat.shape[1] + 1)
         with np.errstate(invalid="ignore", over="ignore"):
             sums = self._weights @ flat
             farthest = np.abs(sums - sums.mean(axis=0)).argmax(axis=0)
         return sums[farthest, np.arange(flat.shape[1])].reshape(each.shape[1:])
-
-    def largest(self, values: Array) -> Array:
-        """Return the maximum, which neighbours pass on."""
-        top = super().largest(values)
-        self.last_cost = self.diameter, self.diameter * int(np.size(top))
-        return top
-
-    def gather(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return the rows, which neighbours pass on: each client sends those of all once to each that hears it."""
-        self.last_cost = self.diameter, int(np.size(values))
-        return values
 
 
 def _diameter(hears: Any, network: Network) -> int:

@@ -1,7 +1,8 @@
 """Counts of messages: a transport that counts those of another, by phase of a fit.
 
 Counted is what one client sends, whichever place its rows are in: a summand of every sum, a value of every maximum, its
-row of what all clients see of each other, and its estimate to each neighbour in every round.
+row of what all clients see of each other, and its estimate to each neighbour in every round; where a model is built,
+also hashes of its rows, and with Huber's loss some rows (`data.whole`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adfl_stats._types import Array, Ints
+from adfl_stats.data.whole import ROW, SUM
 from adfl_stats.engine.transport import Transport
 
 __all__ = ["Counted", "Entry", "Ledger", "inside", "observed", "phase", "uncounted"]
 
-# The kinds of messages, and who sees their contents.
-SUM, MAXIMUM, ROW, NEIGHBOURS = "summand", "maximum", "row", "to neighbours"
+# Kinds of messages beside those of `data.whole`.
+MAXIMUM, NEIGHBOURS = "maximum", "to neighbours"
+
+
+@dataclass(frozen=True)
+class Price:
+    """What messages to everybody cost where there is no centre; nothing where there is one.
+
+    Attributes
+    ----------
+    rounds, diameter : int
+        Rounds of messages between neighbours in which a sum is known everywhere, and in which a message is.
+    clients : int
+        How many there are, whose rows each passes on.
+    """
+
+    rounds: int = 0
+    diameter: int = 0
+    clients: int = 0
+
+    def of(self, kind: str, messages: int, numbers: int) -> tuple[int, int]:
+        """Return the rounds that messages take, and how many numbers a client sends to each neighbour in them."""
+        if kind == NEIGHBOURS:
+            return 0, 0
+        if kind == SUM:
+            # With each goes the weight that a push-sum average is over.
+            return messages * self.rounds, (numbers + messages) * self.rounds
+        return messages * self.diameter, numbers * (self.diameter if kind == MAXIMUM else self.clients)
 
 
 @dataclass
@@ -57,23 +85,32 @@ class Entry:
 
 @dataclass
 class Ledger:
-    """Entries by phase and kind; nothing is counted outside of a phase."""
+    """Entries by phase and kind, at the price of a place; nothing is counted outside of a phase."""
 
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
     phase: str | None = None
+    price: Price = Price()
 
-    def count(self, kind: str, messages: int, each: int, gossip: tuple[int, int] = (0, 0)) -> None:
+    def count(self, kind: str, messages: int, each: int) -> None:
         """Count messages of `each` numbers in the present phase."""
         if self.phase is None:
             return
         entry = self.entries.get((self.phase, kind))
         if entry is None:
             entry = self.entries[self.phase, kind] = Entry()
-        entry.add(messages, each, gossip)
+        entry.add(messages, each, self.price.of(kind, messages, messages * each))
 
     def words(self) -> list[list[Any]]:
         """Return the entries for a file."""
         return [[*key, *astuple(entry)] for key, entry in self.entries.items()]
+
+    def at(self, price: Price) -> Ledger:
+        """Return a ledger with the same messages, of a place where they have another price."""
+        entries = {
+            (name, kind): Entry(one.messages, one.numbers, one.largest, *price.of(kind, one.messages, one.numbers))
+            for (name, kind), one in self.entries.items()
+        }
+        return Ledger(entries, price=price)
 
     @classmethod
     def of_words(cls, words: list[list[Any]]) -> Ledger:
@@ -82,10 +119,18 @@ class Ledger:
 
 
 class Counted:
-    """A transport whose messages are counted, see `Transport`."""
+    """A transport whose messages are counted, see `Transport`.
 
-    def __init__(self, inner: Transport, ledger: Ledger | None = None) -> None:
-        self.inner, self.ledger = inner, Ledger() if ledger is None else ledger
+    Parameters
+    ----------
+    inner : Transport
+        By which they go.
+    before : Ledger, optional
+        What was sent before, whose entries come first.
+    """
+
+    def __init__(self, inner: Transport, before: Ledger | None = None) -> None:
+        self.inner, self.ledger = inner, (before or Ledger()).at(getattr(inner, "price", Price()))
 
     @property
     def here(self) -> bool:
@@ -111,20 +156,24 @@ class Counted:
     def total(self, part: Callable[[slice], Array]) -> Array:
         """Return the sum over all clients, and count each client's summand."""
         summed = self.inner.total(part)
-        self.ledger.count(SUM, 1, int(np.size(summed)), self._cost())
+        self.ledger.count(SUM, 1, int(np.size(summed)))
         return summed
 
     def largest(self, values: Array) -> Array:
         """Return the maximum over all clients, and count each client's values."""
         top = self.inner.largest(values)
-        self.ledger.count(MAXIMUM, 1, int(np.size(top)), self._cost())
+        self.ledger.count(MAXIMUM, 1, int(np.size(top)))
         return top
 
     def gather(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the rows of all clients, and count that of each."""
         rows = self.inner.gather(values)
-        self.ledger.count(ROW, 1, int(np.prod(np.shape(values)[1:])), self._cost())
+        self.ledger.count(ROW, 1, int(np.prod(np.shape(values)[1:])))
         return rows
+
+    def told(self, kind: str, numbers: int) -> None:
+        """Count a message of a kind that each client sends otherwise."""
+        self.ledger.count(kind, 1, numbers)
 
     def said(self, rounds: int, numbers: int) -> None:
         """Count rounds in which a client sends its neighbours so many numbers."""
@@ -132,13 +181,8 @@ class Counted:
 
     def looked(self, rounds: int, runs: int) -> None:
         """Count rounds after each of which all look for the longest moves of some runs."""
-        hops = rounds * getattr(self.inner, "diameter", 0)
         with observed(self):
-            self.ledger.count(MAXIMUM, rounds, runs, (hops, hops * runs))
-
-    def _cost(self) -> tuple[int, int]:
-        """Return rounds and numbers between neighbours that the last sum, maximum or gather took without a centre."""
-        return getattr(self.inner, "last_cost", (0, 0))
+            self.ledger.count(MAXIMUM, rounds, runs)
 
 
 def uncounted(transport: Transport) -> Transport:

@@ -57,11 +57,6 @@ class Ranks:
         self._batches = slices(bounds[first[self._rank] : first[self._rank + 1] + 1] - self.own.start)
 
     @property
-    def cuts(self) -> Ints:
-        """Our clients at which batches begin, but for the first."""
-        return np.array([at.start for at in self._batches[1:]], dtype=np.int64)
-
-    @property
     def here(self) -> bool:
         """Whether there is one rank."""
         return bool(self.size == 1)

@@ -24,7 +24,7 @@ from adfl_stats._types import Array, Ints
 
 __all__ = [
     "COLUMN_ENTRIES", "EVERYBODY", "LOCAL", "Local", "Members", "Transport", "added", "batch_bounds", "count_of",
-    "entries_of", "halo_of", "mean_over", "once", "slices",
+    "cuts_of",    "entries_of", "halo_of", "mean_over", "once", "slices",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -105,11 +105,6 @@ class Local:
     def __init__(self, bounds: Ints | None = None) -> None:
         self._batches = [slice(None)] if bounds is None or len(bounds) < 3 else slices(bounds)
 
-    @property
-    def cuts(self) -> Ints:
-        """The clients at which batches begin, but for the first."""
-        return np.array([at.start for at in self._batches[1:]], dtype=np.int64)
-
     def clients(self, M: int) -> Ints:
         """Return all."""
         return np.arange(M)
@@ -138,6 +133,11 @@ class Local:
     def gather(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the rows themselves, in memory as those that arrive from elsewhere."""
         return row_major(np.asarray(values))
+
+
+def cuts_of(transport: Transport) -> Ints:
+    """Return our clients at which batches begin, but for the first."""
+    return np.array([at.start for at in transport.batches()[1:]], dtype=np.int64)
 
 
 def slices(bounds: Ints) -> list[slice]:

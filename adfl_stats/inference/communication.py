@@ -10,25 +10,30 @@ import pandas as pd
 
 from adfl_stats._files import size_in_words
 from adfl_stats._text import framed
-from adfl_stats.engine.ledger import MAXIMUM, NEIGHBOURS, ROW, SUM
+from adfl_stats.data.whole import DATA, HASHES, ROW, SUM
+from adfl_stats.engine.ledger import MAXIMUM, NEIGHBOURS
 from adfl_stats.inference.record import FitRecord, RunRecord
 from adfl_stats.network.network import Network
 
 __all__ = ["Communication", "before_inference", "communication_of"]
 
-PHASES = ("start", "tuning", "flags", "rounds", "trace", "inference")
+PHASES = ("model", "start", "tuning", "flags", "rounds", "trace", "inference")
 WORDS = {
     SUM: ("its summand of a sum over all clients", "everybody, as the sum"),
     MAXIMUM: ("its value of a maximum over all clients", "everybody, as the maximum"),
     ROW: ("its own numbers", "everybody"),
+    HASHES: ("hashes of its rows, of 64 bits", "everybody"),
+    DATA: ("rows of its data", "everybody"),
     NEIGHBOURS: ("its estimate", "each neighbour"),
 }
-# The same for a table of 78 characters, by the entry of `to`.
+# The same for a table of 78 characters, by the entry of `what`.
 SHORT = {
-    WORDS[SUM][1]: "summands, to all as the sum",
-    WORDS[MAXIMUM][1]: "values, to all as the maximum",
-    WORDS[ROW][1]: "own numbers, to all",
-    WORDS[NEIGHBOURS][1]: "estimate, to each neighbour",
+    WORDS[SUM][0]: "summands, to all as the sum",
+    WORDS[MAXIMUM][0]: "values, to all as the maximum",
+    WORDS[ROW][0]: "own numbers, to all",
+    WORDS[HASHES][0]: "hashes of its rows, to all",
+    WORDS[DATA][0]: "rows of its data, to all",
+    WORDS[NEIGHBOURS][0]: "estimate, to each neighbour",
 }
 # The mark of a matrix.
 MATRIX = "*"
@@ -41,9 +46,10 @@ class Communication:
     Attributes
     ----------
     table : DataFrame
-        A row for each phase (start, tuning, flags, rounds, trace, inference) and kind of message: `what` a client
-        sends, `to` whom, how many `messages`, `numbers` and `bytes` these are, the numbers of the `largest`, and
-        whether these are a `matrix` of (P, P) or more. To neighbours, messages are rounds, and numbers those that each
+        A row for each phase (model, start, tuning, flags, rounds, trace, inference) and kind of message: `what` a
+        client sends, `to` whom, how many `messages`, `numbers` and `bytes` these are, the numbers of the `largest`,
+        and whether these are a `matrix` of (P, P) or more. In the phase `model`, when the model is built, rows are
+        checked; that is counted for each fit. To neighbours, messages are rounds, and numbers those that each
         neighbour hears. `gossip` are the rounds between neighbours that sums, maxima and rows took without a centre
         (`Gossip`), and `gossip_numbers` what a client sent in them to each neighbour. The rounds do not need what is
         in `trace`: it is looked at while they run.
@@ -62,7 +68,7 @@ class Communication:
     >>> model = ad.DecentralizedGLM(data, ad.networks.directed_circle(10, 3))
     >>> sent = model.fit(ad.DFL(), step=0.1, rounds=100).communication()
     >>> sent.hub, sent.neighbours, sent.table["phase"].unique().tolist()
-    (5, 3.0, ['start', 'rounds', 'trace', 'inference'])
+    (5, 3.0, ['model', 'start', 'rounds', 'trace', 'inference'])
     """
 
     table: pd.DataFrame
@@ -137,7 +143,7 @@ class Communication:
         shown = pd.DataFrame(
             {
                 "phase": self.table["phase"],
-                "what, and to whom": self.table["to"].map(SHORT),
+                "what, and to whom": self.table["what"].map(SHORT),
                 "messages": self.table["messages"],
                 "numbers": self.table["numbers"].map("{:,}".format),
                 "size": self.table["bytes"].map(size_in_words),
@@ -196,8 +202,8 @@ def _communication(record: RunRecord, phases: Sequence[str]) -> Communication:
     P, width = len(record.names), record.theta.dtype.itemsize
     columns = ["phase", "what", "to", "messages", "numbers", "bytes", "largest", "matrix", "gossip", "gossip_numbers"]
     rows = [
-        (name, *WORDS[kind], one.messages, one.numbers, width * one.numbers, one.largest, one.largest >= P * P > 1,
-         one.gossip_rounds, one.gossip_numbers)
+        (name, *WORDS[kind], one.messages, one.numbers, width * one.numbers, one.largest,
+         kind not in (HASHES, DATA) and one.largest >= P * P > 1, one.gossip_rounds, one.gossip_numbers)
         for name in phases
         for kind in WORDS
         if (one := record.ledger.entries.get((name, kind))) is not None

@@ -311,7 +311,8 @@ class Results(FittedRows, Reanalysis):
 
         Sums, maxima and rows over all clients are what the method and its inference took from the whole network. Where
         the limit of the rounds was solved for, messages to neighbours are those of the solution, beside the rounds
-        that the network would need. What is counted does not depend on where the clients are.
+        that the network would need. What is counted does not depend on where the clients are. Checks of the rows when
+        the model was built are in the phase `model`; what is asked of the results later is not counted.
 
         Returns
         -------

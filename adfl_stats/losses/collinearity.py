@@ -17,7 +17,7 @@ from adfl_stats._types import Array, Ints, Mask
 from adfl_stats._warn import warn
 from adfl_stats.data.batches import row_blocks, row_clients
 from adfl_stats.data.client_data import ClientData
-from adfl_stats.data.whole import Whole
+from adfl_stats.data.whole import ROW, Whole
 from adfl_stats.errors import ConditionWarning
 
 __all__ = ["check_design"]
@@ -72,7 +72,8 @@ def check_design(data: ClientData, gram: Array, vast: Mask, whole: Whole, *, pen
     if np.abs(np.diag(triangle)).min() > CLEAR:
         return
     # One triangle below the other, and those of other places: R of all rows.
-    rows = whole.gather(_triangle(data, norms, vast))
+    whole.told(ROW, gram.size)
+    rows = whole.joined(_triangle(data, norms, vast))
     triangle, pivots = linalg.qr(rows, mode="r", pivoting=True)
     distance = np.abs(np.diag(triangle))
     dependent = distance < DEPENDENT

@@ -375,8 +375,9 @@ class GLM:
 
     def _constant_of(self, first: Array, same: Mask) -> tuple[int, float] | None:
         """Return the first constant column of all places, from what `constant_columns` has of ours."""
-        firsts = self._gather(first)
-        constant = self._gather(same).all(axis=0) & (firsts == firsts[0]).all(axis=0)
+        # Of columns that are not constant no number is sent.
+        firsts = self._gather(np.where(same, first, np.nan))
+        constant = (firsts == firsts[0]).all(axis=0)
         if not constant.any():
             return None
         column = int(np.flatnonzero(constant)[0])

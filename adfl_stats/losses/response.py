@@ -8,8 +8,8 @@ from adfl_stats._arguments import listing
 from adfl_stats._types import FamilyLike
 from adfl_stats.data.client_data import ClientData, assembled
 from adfl_stats.data.model_matrix import text_numbers
+from adfl_stats.data.whole import ROW, Whole
 from adfl_stats.losses.families import Family, resolve_family
-from adfl_stats.losses.point_sums import Gather, ours_only
 
 __all__ = ["with_family"]
 
@@ -17,14 +17,16 @@ __all__ = ["with_family"]
 MOST_CLASSES = 100
 
 
-def with_family(data: ClientData, family: FamilyLike, gather: Gather = ours_only) -> tuple[ClientData, Family]:
+def with_family(data: ClientData, family: FamilyLike, whole: Whole | None = None) -> tuple[ClientData, Family]:
     """Return the data with y coded as the family wants it, and the family, checked against each other.
 
-    `gather` adds the classes that rows elsewhere have.
+    Where the data are those of some clients of a whole, the classes are those of all.
     """
     name = family.lower() if isinstance(family, str) else getattr(family, "name", "")
     if name == "multinomial" and data.classes is None:
-        levels = np.unique(gather(np.unique(data.y)))
+        whole = whole or Whole.here(data)
+        levels = np.unique(whole.joined(np.unique(data.y)))
+        whole.told(ROW, len(levels))
         if len(levels) > MOST_CLASSES or (levels != np.rint(levels)).any():
             raise ValueError(
                 f"y has {len(levels)} distinct numbers; family 'multinomial' takes each as a class and wants at most "

@@ -18,7 +18,7 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.data.leverage import NORMAL_MEDIAN
 from adfl_stats.data.whole import Whole
 
-__all__ = ["RobustRegression", "robust_regression", "robust_scale"]
+__all__ = ["RobustRegression", "robust_regression", "robust_scale", "sampled_numbers"]
 
 
 # Huber's constant of the preliminary fits, 95 % efficient under normal errors (Huber 1981).
@@ -97,12 +97,10 @@ def _thinned(data: ClientData, whole: Whole | None) -> _Sample:
 
     Where some clients are elsewhere, their rows arrive, so that all places have the same sample.
     """
-    p, whole = data.X.shape[1], whole or Whole.here(data)
-    least = max(LEAST_ROWS, 4 * p)
-    count = min(whole.n_clients, MOST_CLIENTS, max(16, MOST_ENTRIES // (least * p)))
-    clients = np.arange(count) * whole.n_clients // count - whole.first
+    whole = whole or Whole.here(data)
+    clients, most = _sampled(whole, data.X.shape[1])
+    clients = clients - whole.first
     clients = clients[(clients >= 0) & (clients < data.n_clients)]
-    most = max(least, MOST_ENTRIES // (p * count))
     sizes = np.minimum(data.sizes[clients], most)
     place = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     rows = np.repeat(data.offsets[clients], sizes) + place * np.repeat(data.sizes[clients], sizes) // np.repeat(
@@ -110,7 +108,20 @@ def _thinned(data: ClientData, whole: Whole | None) -> _Sample:
     )
     y = data.y[rows] if data.linear_offset is None else data.y[rows] - data.linear_offset[rows]
     weights = np.ones(len(rows)) if data.row_weights is None else data.row_weights[rows]
-    return _Sample(*map(whole.gather, (np.asarray(data.X[rows]), np.asarray(y), weights, sizes)))
+    return _Sample(*map(whole.joined, (np.asarray(data.X[rows]), np.asarray(y), weights, sizes)))
+
+
+def _sampled(whole: Whole, p: int) -> tuple[Ints, int]:
+    """Return which of all clients are in the sample, and the most rows of a client there."""
+    least = max(LEAST_ROWS, 4 * p)
+    count = min(whole.n_clients, MOST_CLIENTS, max(16, MOST_ENTRIES // (least * p)))
+    return np.arange(count) * whole.n_clients // count, max(least, MOST_ENTRIES // (p * count))
+
+
+def sampled_numbers(whole: Whole, p: int) -> int:
+    """Return how many numbers of the sample's rows are a client's on average: p covariates, response and weight."""
+    clients, most = _sampled(whole, p)
+    return -(-int(np.minimum(whole.sizes[clients], most).sum()) * (p + 2) // whole.n_clients)
 
 
 def _starts(sample: _Sample) -> Iterator[Array]:

@@ -15,6 +15,7 @@ from on_ranks import said, told
 
 import adfl_stats as ad
 from adfl_stats import _model_fitting, _model_rows
+from adfl_stats.engine.transport import cuts_of
 
 METHODS = (
     (None, {}),
@@ -71,7 +72,7 @@ def lines(model, bounds, ranks, method, options):
         res = model.fit(method, transport=ranks, **options)
     except ValueError as error:
         return [str(error)]
-    assert res.record.members.transport.cuts.tolist() == bounds[1:-1].tolist()
+    assert cuts_of(res.record.members.transport).tolist() == bounds[1:-1].tolist()
     return told("fit", said(res))
 
 

@@ -5,7 +5,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import adfl_stats as ad
+from adfl_stats.data.whole import ROW, SUM
 from adfl_stats.engine.gossip import Neighbours
+from adfl_stats.engine.ledger import MAXIMUM
 
 M, P = 20, 3
 CIRCLE = ad.networks.directed_circle(M, 5)
@@ -29,26 +31,27 @@ def by_hand(network, values, rounds):
 def test_a_sum_is_that_of_push_sum_to_the_stated_accuracy_and_no_earlier(network, accuracy):
     place, values = Neighbours(network, accuracy), np.random.default_rng(1).normal(size=(M, 4))
     found, bound = place.total(lambda at: values[at].sum(axis=0)), accuracy * np.abs(values).sum(axis=0)
-    each = by_hand(network, values, place.rounds)
+    rounds = place.price.rounds
+    each = by_hand(network, values, rounds)
     # On a circle two clients may be as far off, to either side.
     away = np.abs(each - each.mean(axis=0))
     assert_allclose(np.abs(found - each.mean(axis=0)), away.max(axis=0), rtol=1e-5)
     assert_allclose(np.abs(each - found).min(axis=0), 0.0, atol=1e-12)
     assert (np.abs(each - values.sum(axis=0)) <= bound).all()
     # Farthest off are the numbers of one client alone; for these one round less is not enough.
-    before, after = (np.abs(by_hand(network, np.eye(M), place.rounds - k) - 1.0).max() for k in (1, 0))
+    before, after = (np.abs(by_hand(network, np.eye(M), rounds - k) - 1.0).max() for k in (1, 0))
     assert after <= accuracy < before
-    assert place.last_cost == (place.rounds, 5 * place.rounds)
+    assert place.price.of(SUM, 1, 4) == (rounds, 5 * rounds)
 
 
 def test_maxima_and_rows_take_as_many_rounds_as_the_longest_path():
     """On this circle a client hears the five before it: 19 steps back are four hops."""
     place, values = Neighbours(CIRCLE, 1e-6), np.arange(M * 2.0).reshape(M, 2)
-    assert place.diameter == 4
+    assert place.price.diameter == 4
     assert_array_equal(place.largest(values), [38.0, 39.0])
-    assert place.last_cost == (4, 8)
+    assert place.price.of(MAXIMUM, 1, 2) == (4, 8)
     assert_array_equal(place.gather(values), values)
-    assert place.last_cost == (4, 2 * M)
+    assert place.price.of(ROW, 1, 2) == (4, 2 * M)
 
 
 def model_of(family):
@@ -69,6 +72,7 @@ def test_the_default_fit_needs_no_centre(family):
     assert flags[0].loc[:2].all()
     table = gossip.communication().to_frame()
     elsewhere = table[table["to"] != "each neighbour"]
+    assert elsewhere["phase"].iloc[0] == "model"
     assert (elsewhere["gossip"] > elsewhere["messages"]).all()
     assert "Without a centre: " in str(gossip.communication())
     assert max(map(len, str(gossip.communication()).split("\n"))) <= 78

@@ -1,10 +1,13 @@
 """What left a client: counted by phase, the same in every place, against counts by hand."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from places import batches_of, in_places, some_clients
 
 import adfl_stats as ad
+from adfl_stats.engine.gossip import Neighbours
 from adfl_stats.engine.ledger import Counted, Ledger, phase
 from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
@@ -48,19 +51,72 @@ def test_plain_rounds_take_nothing_from_the_whole_network(method):
     data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
     res = ad.DecentralizedGLM(data, ad.networks.complete(3).metropolis()).fit(method, step=0.01, rounds=7)
     table = res.communication().to_frame()
-    found = table[table["phase"] != "inference"].set_index(["phase", "to"])[["messages", "numbers"]]
+    found = table[~table["phase"].isin(["model", "inference"])].set_index(["phase", "to"])[["messages", "numbers"]]
     vectors = 2 if isinstance(method, ad.GradientTracking) else 1
     # A line of the trace: means of both coefficients, of their squares, and twice the number of clients. The moves of
     # each round, and once estimates, for the bound on moves.
     trace = {"everybody, as the sum": [7 * 4, 7 * 6], "everybody, as the maximum": [7 + 1, 7 + 2]}
     expected = {
         ("rounds", "each neighbour"): [7 * vectors, 7 * vectors * 2],
-        # The first row and whether all are like it.
-        ("start", "everybody"): [2, 4],
-        # Whether Gram matrices keep their digits: means of columns, and X'X.
-        ("start", "everybody, as the sum"): [2, 2 + 4],
+        # The constant columns.
+        ("start", "everybody"): [1, 2],
+        # The mean number of rows; whether Gram matrices keep their digits: means of columns, and X'X.
+        ("start", "everybody, as the sum"): [2 + 2, 2 + 2 + 4],
     } | {("trace", to): counts for to, counts in trace.items()}
     assert {key: counts.tolist() for key, counts in found.iterrows()} == expected
+
+
+def test_what_building_a_model_sends_is_counted_by_hand():
+    """n = 20 rows of p = 2 columns: X'X; largest numbers of each column and of y, two flags; hashes; rows for Huber."""
+    sim = ad.simulate.glm_design("gaussian", M=3, n=20, p=2, seed=1)
+    data = ad.ClientData.from_arrays(sim.X, sim.y, sim.client)
+
+    def sent(family, **how):
+        res = ad.DecentralizedGLM(data, ad.networks.complete(3), family).fit(ad.DFL(), step=0.01, rounds=2, **how)
+        table = res.communication().to_frame()
+        return table[table["phase"] == "model"].set_index("what")
+
+    gaussian, huber = sent("gaussian"), sent("huber")
+    by_kind = {"its summand of a sum over all clients": [1, 4], "its own numbers": [4, 2 + 1 + 2]}
+    by_kind |= {"hashes of its rows, of 64 bits": [1, 2 + 2 * 20]}
+    assert gaussian.loc[list(by_kind), ["messages", "numbers"]].to_numpy().tolist() == list(by_kind.values())
+    assert set(huber.index) - set(gaussian.index) == {"rows of its data"}
+    # Covariates, response and weight of all rows, which are few.
+    assert huber.loc["rows of its data", "numbers"] == 20 * (2 + 1 + 1)
+    assert not gaussian.loc["hashes of its rows, of 64 bits", "matrix"]
+    # A sum takes the rounds of push-sum and its weight, rows are passed on by all three clients.
+    gossip, price = sent("gaussian", transport=ad.Gossip(1e-6)), Neighbours(ad.networks.complete(3), 1e-6).price
+    assert price.diameter == 1
+    assert gossip["gossip"].tolist() == [price.rounds, 4, 1]
+    assert gossip["gossip_numbers"].tolist() == [5 * price.rounds, 3 * 5, 3 * 42]
+
+
+@pytest.mark.parametrize("method", [None, ad.ADFL(lam="cv"), ad.DFL(), ad.Bridge("median")])
+def test_no_message_is_forgotten(model, method, monkeypatch):
+    """The calls that reach the transport, counted there, are those of the table; checks of rows come before."""
+    calls = Counter()
+
+    def spied(name):
+        plain = getattr(Local, name)
+
+        def spy(self, *given):
+            calls[name] += 1
+            return plain(self, *given)
+
+        monkeypatch.setattr(Local, name, spy)
+
+    # What is found once for a model is not sent again.
+    assert not model.rows.overflowing.any()
+    for name in ("total", "gather", "largest"):
+        spied(name)
+    res = model.fit(method) if method is None or method.has_limit else model.fit(method, step=0.05, rounds=20)
+    table = res.communication().to_frame()
+    told = table[table["phase"] != "model"].groupby("to")["messages"].sum()
+    assert calls["total"] == told["everybody, as the sum"]
+    assert calls["gather"] == told["everybody"]
+    # Rounds in the kernel look for the longest move themselves.
+    looped = table[(table["phase"] == "rounds") & (table["to"] == "each neighbour")]["messages"].sum()
+    assert 0 <= told["everybody, as the maximum"] - calls["largest"] <= looped
 
 
 def test_sums_maxima_and_rows_are_counted_by_hand():
@@ -100,7 +156,7 @@ def test_a_report_compares_with_a_hub_and_with_rounds(model, tmp_path):
     res = model.fit()
     sent = res.communication()
     table = sent.to_frame()
-    assert list(dict.fromkeys(table["phase"])) == ["start", "flags", "rounds", "trace", "inference"]
+    assert list(dict.fromkeys(table["phase"])) == ["model", "start", "flags", "rounds", "trace", "inference"]
     assert sent.hub == 3 + 6
     assert (table["bytes"] == 8 * table["numbers"]).all()
     each = np.where(table["to"] == "each neighbour", 4, 1)

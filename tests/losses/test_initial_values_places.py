@@ -30,8 +30,8 @@ def drawn(constant):
 
 def found(data, link, **elsewhere):
     family = resolved("gamma", link=link)
-    gather = {"gather": elsewhere["gather"]} if "gather" in elsewhere else {}
-    family = with_constants(family, data, replace(Whole.here(data), **gather))
+    joined = {"joined": elsewhere["gather"]} if "gather" in elsewhere else {}
+    family = with_constants(family, data, replace(Whole.here(data), **joined))
     glm = GLM(data, family, **elsewhere)
     return glm.constant_column, family.par, glm.start()
 

@@ -400,5 +400,5 @@ def test_columns_that_only_a_penalty_identifies_are_refused_with_the_reason(wide
     data = ad.ClientData.from_arrays(X, rng.normal(size=40), np.repeat(np.arange(M), 4))
     with pytest.raises(ValueError, match=r"linearly dependent .* Leave out one of each such set of columns$"):
         ad.DecentralizedGLM(data, CIRCLE)
-    with pytest.raises(ValueError, match=r"the penalty does not replace them, as clients are judged .* without it"):
+    with pytest.raises(ValueError, match=r"the penalty does not replace them, as clients are tested .* without it"):
         ad.DecentralizedGLM(data, CIRCLE, penalty=ad.Ridge(1.0))
