@@ -234,8 +234,9 @@ def test_what_left_a_client_is_counted(tmp_path):
     sent = res.communication().to_frame()
     told = sent[sent["to"] == "each neighbour"].iloc[0]
     assert told[["phase", "messages", "numbers", "bytes"]].tolist() == ["rounds", 25, 25 * P, 8 * 25 * P]
-    # What is looked at while rounds run is a phase of its own.
-    assert set(sent["phase"]) == {"rounds", "trace"}
+    # What is looked at while rounds run is a phase of its own; before them the mean number of rows is found.
+    assert set(sent["phase"]) == {"start", "rounds", "trace"}
+    assert sent.loc[sent["phase"] == "start", ["messages", "numbers"]].to_numpy().tolist() == [[2, 2]]
     assert res.communication().in_words() in " ".join(str(res.summary()).split())
     res.save(tmp_path / "fit")
     assert ad.load(tmp_path / "fit").communication().to_frame().equals(sent)

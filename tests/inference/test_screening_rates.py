@@ -49,8 +49,8 @@ def benchmark():
     spec = importlib.util.spec_from_file_location("benchmark_screening", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    # It pins the threads of its own process, which is not to be this one.
-    with mock.patch.dict(os.environ):
+    # It pins the threads of its own process, which is not to be this one, and imports the file beside it.
+    with mock.patch.dict(os.environ), mock.patch.object(sys, "path", [str(path.parent), *sys.path]):
         spec.loader.exec_module(module)
     return module
 
