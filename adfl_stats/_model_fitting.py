@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from adfl_stats._model_facts import facts_of_fit
 from adfl_stats._model_warnings import warn_of_error, warn_of_overflow
-from adfl_stats._threads import default_threads, team_of
+from adfl_stats._threads import team_of
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.data.whole import Whole
 from adfl_stats.engine.gossip import Gossip
@@ -17,9 +17,8 @@ from adfl_stats.engine.ledger import Counted, phase, uncounted
 from adfl_stats.engine.mpi import MPI
 from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
-from adfl_stats.engine.rank_data import RankData
 from adfl_stats.engine.ranks import Ranks
-from adfl_stats.engine.transport import Local, Transport, batch_bounds
+from adfl_stats.engine.transport import Local, Transport
 from adfl_stats.inference.joined import whole_record
 from adfl_stats.inference.record import FitRecord, fit_record
 from adfl_stats.losses.design_checks import warn_of_domain
@@ -71,42 +70,25 @@ class Fitting:
         data = rows.data_for(self.method)
         return self._finished(*self._record(data, rows.glm(data), place, team_of(self.threads)))
 
-    def on_ranks(self, ranks: MPI) -> FitRecord:
-        """Return the record of a fit over ranks that all have the rows; it has all clients on every rank."""
-        rows, team = self.model.rows, self._team(ranks)
-        data = rows.data_for(self.method)
-        bounds = batch_bounds(rows.data.n_clients, rows.data.n_rows)
+    def over(self, ranks: MPI) -> FitRecord:
+        """Return the record of a fit over ranks; it has all clients on every rank."""
+        rows = self.model.rows
+        team = ranks.threads_each if self.threads is None else team_of(self.threads)
 
-        def work(place: Ranks) -> FitRecord:
-            if place.here:
-                return self._finished(*self._record(data, rows.glm(data), rows.here[0].inner, team))
-            return self._finished(*self._record(data, rows.glm(data).share(place.own), place, team), Local(bounds))
+        def work(place: Local | Ranks) -> FitRecord:
+            data = rows.data_for(self.method)
+            return self._finished(*self._record(data, rows.glm_at(place, data), place, team))
 
-        return ranks.run(bounds, self._facts, work)
-
-    def by_rank(self, spread: RankData) -> FitRecord:
-        """Return the record of a fit of data by rank; it has all clients on every rank, and no rows."""
-        rows, team = self.model.rows, self._team(spread.ranks)
-
-        def work(place: Ranks) -> FitRecord:
-            data, here = rows.data_for(self.method), Local(spread.bounds)
-            return self._finished(*self._record(data, rows.glm(data), here if place.here else place, team), here)
-
-        return spread.run(self._facts, work)
+        return rows.run(ranks, self._facts, work)
 
     @property
     def _facts(self) -> dict[str, str]:
         facts = facts_of_fit(self.model, self.method, self.plan)
         return facts | self.besides
 
-    def _team(self, ranks: MPI) -> int:
-        """Return how many threads each rank has: the processors are shared among those of a machine."""
-        return max(1, default_threads() // ranks.ranks_here) if self.threads is None else team_of(self.threads)
-
-    @staticmethod
-    def _finished(record: FitRecord, journal: Journal | None, joined: Local | None = None) -> FitRecord:
-        """Return the record of all clients, `joined` where some are elsewhere; nothing has to be made again then."""
-        whole = record if joined is None else whole_record(record, joined)
+    def _finished(self, record: FitRecord, journal: Journal | None) -> FitRecord:
+        """Return the record of all clients; nothing has to be made again then."""
+        whole = whole_record(record, Local(self.model.rows.bounds))
         if journal is not None:
             journal.remove()
         return whole

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adfl_stats._threads import default_threads
-from adfl_stats._types import FamilyLike, Mask
+from adfl_stats._types import FamilyLike, Ints, Mask
 from adfl_stats.data.client_data import ClientData, assembled
 from adfl_stats.data.whole import DATA, Whole
 from adfl_stats.engine.ledger import Counted, phase
+from adfl_stats.engine.mpi import MPI
 from adfl_stats.engine.overdispersion import estimated_alpha
 from adfl_stats.engine.overflow import overflowing_clients
 from adfl_stats.engine.problem import Problem, overflow_error
@@ -32,6 +35,8 @@ from adfl_stats.network.network import Network
 from adfl_stats.network.schedule import NetworkSchedule
 
 __all__ = ["ModelRows", "examined"]
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -58,6 +63,8 @@ class ModelRows:
         Where the clients are, and what left them when the model was built; None on a rank without clients.
     whole : Whole or None
         The clients of all places; None on a rank without clients.
+    spread : RankData or None
+        The rows of all ranks, where each has those of its own clients.
     """
 
     data: ClientData
@@ -71,6 +78,7 @@ class ModelRows:
     said: list[str]
     place: Counted | None
     whole: Whole | None
+    spread: RankData | None = None
 
     def told(self) -> ModelRows:
         """Return the same without rows and clients, for a rank that has none."""
@@ -82,6 +90,32 @@ class ModelRows:
         assert self.place is not None
         assert self.whole is not None
         return self.place, self.whole
+
+    @property
+    def bounds(self) -> Ints:
+        """The batches of all clients, see `batch_bounds`."""
+        return batch_bounds(self.data.n_clients, self.data.n_rows) if self.spread is None else self.spread.bounds
+
+    def run(self, ranks: MPI, facts: Mapping[str, Any], work: Callable[[Local | Ranks], T]) -> T:
+        """Return what `work` returns of the place of our clients; all ranks call this together.
+
+        Parameters
+        ----------
+        ranks : MPI
+            Over which a fit of rows is spread that all of them have; those of data by rank.
+        facts : mapping
+            What all ranks must agree on, by name.
+        work : callable
+            Of the place; what it returns is sent to ranks without clients.
+        """
+        bounds = self.bounds
+
+        def ours(place: Ranks) -> T:
+            return work(Local(bounds) if place.here else place)
+
+        if self.spread is not None:
+            return self.spread.run(facts, ours)
+        return ranks.run(bounds, facts, ours)
 
     @cached_property
     def overflowing(self) -> Mask:
@@ -130,6 +164,11 @@ class ModelRows:
         """Return the objective of all rows, or of those without overflow; one serves all fits."""
         return self._objective if data is self.data else self._objective_without_overflow
 
+    def glm_at(self, place: Local | Ranks, data: ClientData) -> GLM:
+        """Return the objective of the clients of a place, which may have some of those whose rows are here."""
+        glm = self.glm(data)
+        return glm.share(place.own) if isinstance(place, Ranks) and self.spread is None else glm
+
     @cached_property
     def _objective(self) -> GLM:
         return self._placed(self.data)
@@ -168,7 +207,7 @@ def examined(
 
     given = {"the weighting": weighting, "the family": repr(family), "the penalty": repr(penalty)}
     told = data.run(given, examine)
-    return own[0] if own else told
+    return replace(own[0] if own else told, spread=data)
 
 
 def _examined(

@@ -25,7 +25,7 @@ from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.gossip import Gossip
 from adfl_stats.engine.journal import Journal
 from adfl_stats.engine.mpi import MPI
-from adfl_stats.engine.rank_data import RankData, check_spread
+from adfl_stats.engine.rank_data import RankData, ranks_of_fit
 from adfl_stats.inference.covariance import COV_TYPES
 from adfl_stats.inference.results import Results
 from adfl_stats.losses.penalties import Ridge
@@ -229,7 +229,10 @@ class DecentralizedGLM(ModelTheory):
             Let the results hold the data (``res.data``) and the model for good, in pickles the data too. Otherwise
             they hold the model (``res.model``) only until all of inference was computed, which is done when it is
             first asked for, or before results are saved, pickled or told to `remove_data`. The data are not copied:
-            leave them as they are until then.
+            leave them as they are until then. Over ranks of MPI this is what lets fits be made again (`bootstrap`,
+            `sensitivity`, `majority`) and compared (`oracle`, nested tests), by all ranks together: every rank makes
+            the call. With data by rank (`RankData`) each rank holds the model with the rows of its own clients, and
+            ``res.data`` is None.
         cov_type : str, optional
             The covariance of standard errors, tests and intervals, of `Results.cov_params`. If not given it is by
             client where clients differ or may well, else by row; `Results.cov_type` says how it is chosen.
@@ -266,14 +269,7 @@ class DecentralizedGLM(ModelTheory):
             raise TypeError(f"transport is {transport!r}; pass ad.MPI(), ad.Gossip(), or nothing")
         if cov_type is not None:
             one_of(cov_type, "cov_type", COV_TYPES)
-        spread = self.everybody if isinstance(self.everybody, RankData) else None
-        if spread is not None:
-            check_spread(transport, keep_data=keep_data)
-            if isinstance(transport, MPI) and not transport.has_ranks_of(spread.ranks):
-                raise ValueError(
-                    "transport has other ranks than the model's data, which are by rank (RankData); leave it out, or "
-                    "pass the ad.MPI() of the data"
-                )
+        ranks = ranks_of_fit(self.everybody, transport)
         plan = plan_of(
             method,
             self.network,
@@ -298,14 +294,14 @@ class DecentralizedGLM(ModelTheory):
         besides = {"checkpoint": kept, "cov_type": repr(cov_type), "keep_data": repr(keep_data)}
         fitting = Fitting(self, method, plan, threads, journal, besides)
         with one_blas_thread():
-            if spread is not None:
-                record = fitting.by_rank(spread)
-            elif isinstance(transport, MPI):
-                record = fitting.on_ranks(transport)
-            else:
-                record = fitting.here(transport)
-            res = Results(record, *((self.rows.data_for(method), self) if keep_data else ()))
+            gossip = transport if isinstance(transport, Gossip) else None
+            record = fitting.here(gossip) if ranks is None else fitting.over(ranks)
+            res = Results(record, *self._kept(method, ranks)) if keep_data else Results(record)
         return res if cov_type is None else res.get_robustcov_results(cov_type)
+
+    def _kept(self, method: Method, ranks: MPI | None) -> tuple[ClientData | None, DecentralizedGLM, MPI | None]:
+        """Return what results hold that keep the data: the rows of all clients, if they are here, model and ranks."""
+        return None if self.rows.spread is not None else self.rows.data_for(method), self, ranks
 
     @property
     def formula(self) -> str | None:

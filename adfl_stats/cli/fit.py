@@ -20,6 +20,7 @@ from adfl_stats.cli.outputs import output_file, page_file
 from adfl_stats.cli.rows import read_rows, read_whole
 from adfl_stats.inference.covariance import COV_TYPES
 from adfl_stats.inference.results import Results
+from adfl_stats.inference.sensitivity import Sensitivity
 from adfl_stats.methods.named import CLASSES, named_method
 
 __all__ = ["add_fit", "option_value"]
@@ -109,7 +110,7 @@ def add_fit(commands: Any) -> None:
 def _fit(options: argparse.Namespace) -> None:
     started = processes()
     if not options.mpi and started == 1:
-        _tell(_fitted(options, None), options)
+        _tell(*_fitted(options, None), options)
         return
     ranks = ad.MPI()
     if ranks.size == 1 < started:
@@ -118,15 +119,15 @@ def _fit(options: argparse.Namespace) -> None:
             "are of different libraries. Start with the mpiexec of that library (pip install 'adfl-stats[mpi]' brings "
             "both)"
         )
-    res = None
+    made = None
     with ranks.together():
         if ranks.rank == 0:
-            res = _fitted(options, ranks)
+            made = _fitted(options, ranks)
         else:
             _take_part(options, ranks)
     # The other ranks are done: a file that cannot be written is reported as without them.
-    if res is not None:
-        _tell(res, options)
+    if made is not None:
+        _tell(*made, options)
 
 
 def _take_part(options: argparse.Namespace, ranks: ad.MPI) -> None:
@@ -144,8 +145,8 @@ def _watched(options: argparse.Namespace) -> bool:
     return sys.stderr.isatty() and not options.quiet
 
 
-def _fitted(options: argparse.Namespace, ranks: ad.MPI | None) -> Results:
-    """Return the results of a fit; every rank calls this with the same options."""
+def _fitted(options: argparse.Namespace, ranks: ad.MPI | None) -> tuple[Results, Sensitivity | None]:
+    """Return the results of a fit, and its sensitivity if wanted; every rank calls this with the same options."""
     # Options are checked before the file is read.
     method, attack = _method(options), _attack(options)
     if options.cov_type is not None:
@@ -153,26 +154,27 @@ def _fitted(options: argparse.Namespace, ranks: ad.MPI | None) -> Results:
     one_of(options.solver, "--solver", ("auto", "rounds", "limit"))
     if options.screen is not None:
         in_interval(options.screen, "--screen", 0.0, 1.0, open_low=True, open_high=True)
-    whole = ranks is None or read_whole(options.data, options.client, again=options.sensitivity)
+    whole = ranks is None or read_whole(options.data, options.client)
     model = _model(options) if ranks is None or whole else _model_by_rank(options, ranks)
-    return model.fit(
+    bar = _watched(options) and (ranks is None or ranks.rank == 0)
+    res = model.fit(
         method,
         step="auto" if options.step is None else options.step,
         rounds=options.rounds,
         solver=options.solver,
         heterogeneity=options.heterogeneity,
         attack=attack,
-        progress=_watched(options) and (ranks is None or ranks.rank == 0),
+        progress=bar,
         transport=ranks,
         keep_data=options.sensitivity,
         checkpoint=options.checkpoint,
         every=options.every,
     )
+    return res, res.sensitivity(progress=bar) if options.sensitivity else None
 
 
-def _tell(res: Results, options: argparse.Namespace) -> None:
-    """Print and write what the options name; fits that this makes again are made in this process alone."""
-    sensitivity = res.sensitivity(progress=_watched(options)) if options.sensitivity else None
+def _tell(res: Results, sensitivity: Sensitivity | None, options: argparse.Namespace) -> None:
+    """Print and write what the options name."""
     if options.cov_type:
         res = res.get_robustcov_results(options.cov_type)
     if not options.quiet:

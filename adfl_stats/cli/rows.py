@@ -17,14 +17,12 @@ __all__ = ["read_rows", "read_whole"]
 PARQUET = (".parquet", ".pq")
 
 
-def read_whole(data: str, client: str, *, again: bool) -> bool:
-    """Return whether each rank of MPI reads all rows: of text files, and where fits are made again.
+def read_whole(data: str, client: str) -> bool:
+    """Return whether each rank of MPI reads all rows: of text files.
 
     Also where clients are numbers in a Parquet file, whose names are text only once they are read.
     """
     path = Path(data)
-    if again:
-        return True
     if path.is_dir() or (glob.has_magic(data) and not path.is_file()):
         return False
     # Of a file that is not there `read_rows` says so.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
+from adfl_stats._threads import default_threads
 from adfl_stats._types import Ints
 from adfl_stats.engine.ranks import Ranks, shares
 from adfl_stats.engine.versions import versions_here
@@ -74,6 +75,11 @@ class MPI:
     def ranks_here(self) -> int:
         """The number of ranks that share this machine's processors."""
         return self._ranks_here
+
+    @property
+    def threads_each(self) -> int:
+        """How many threads a rank has: the processors of a machine are shared among its ranks."""
+        return max(1, default_threads() // self.ranks_here)
 
     def has_ranks_of(self, other: MPI) -> bool:
         """Return whether this and another transport have the same ranks.

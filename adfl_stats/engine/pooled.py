@@ -13,7 +13,7 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.equations import Equations, solve
 from adfl_stats.engine.numerical_error import sandwich, summed_curvature_and_meat
 from adfl_stats.engine.transport import EVERYBODY, Members
-from adfl_stats.losses.client_sums import own_predictor, scaled
+from adfl_stats.losses.client_sums import column_squares, own_predictor, scaled
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.glm import GLM
 from adfl_stats.losses.penalties import Ridge
@@ -52,7 +52,7 @@ def pooled_estimate(
     members : Members
         The clients; those of the data are ours.
     """
-    glm, everybody = GLM(data, family, penalty), members.count(np.ones(data.n_clients))
+    glm, everybody = _placed(data, family, penalty, members), members.count(np.ones(data.n_clients))
     # With these total weights the means over clients are sums over rows.
     weights = np.where(clients, everybody * data.totals, 0.0)
     solution = solve(Equations(glm, weights[:, None], transport=members.transport), start[None])
@@ -66,16 +66,31 @@ def pooled_estimate(
     return PointEstimate(theta, sandwich(hessian, meat)[1])
 
 
+def _placed(data: ClientData, family: Family, penalty: Ridge | None, members: Members) -> GLM:
+    """Return the losses of our clients, which know those of all others by sums."""
+    transport = members.transport
+    glm = GLM(data, family, penalty).placed(transport.total, transport.gather, transport.batches())
+    # How curvature is computed is decided by all places together, though some may have none of the clients wanted.
+    glm.gram()
+    return glm
+
+
 def local_estimates(
-    data: ClientData, family: Family, clients: Mask, start: Array, penalty: Ridge | None = None
+    data: ClientData,
+    family: Family,
+    clients: Mask,
+    start: Array,
+    penalty: Ridge | None = None,
+    members: Members = EVERYBODY,
 ) -> dict[int, PointEstimate | None]:
     """Return the own estimates of some clients (M,), all at once.
 
-    None stands for a client whose loss has no single minimum (few rows, separated labels).
+    None stands for a client whose loss has no single minimum (few rows, separated labels). With `members` the clients
+    of the data are ours, and all places call this together.
     """
     estimates: dict[int, PointEstimate | None] = {}
-    glm = GLM(data, family, penalty)
-    for pieces in whole_clients(data, len(start)):
+    glm = _placed(data, family, penalty, members)
+    for pieces in whole_clients(glm.data, len(start)):
         at = pieces[0].clients
         if clients[at].any():
             own = _own_estimates(glm.of(at), start)
@@ -87,7 +102,10 @@ class _OwnEquations:
     """The equations grad L_m(theta_m) = 0 of M clients, each in its own parameters."""
 
     def __init__(self, glm: GLM) -> None:
-        self.glm, self.unit, self.quadratic = glm, glm.coefficient_sizes, glm.quadratic
+        self.glm, self.quadratic = glm, glm.quadratic
+        # Of the columns of these clients alone: others may be elsewhere.
+        squares = column_squares(glm.data, slice(None))
+        self.unit = np.tile(np.sqrt(squares[1:] / squares[0]), glm.family.outputs)
 
     def slopes(self, theta: Array) -> Array:
         return self.glm.gradients(theta[:, None])[:, 0]

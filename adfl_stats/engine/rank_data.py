@@ -21,7 +21,7 @@ from adfl_stats.engine.mpi import MPI
 from adfl_stats.engine.ranks import Ranks, shares
 from adfl_stats.engine.transport import batch_bounds
 
-__all__ = ["RankData", "check_spread", "without_rows"]
+__all__ = ["RankData", "ranks_of_fit", "without_rows"]
 
 T = TypeVar("T")
 
@@ -193,18 +193,27 @@ class RankData:
         return f"RankData({self.own.n_clients} of {self.n_clients} clients, {self.own.n_rows} of {self.n_rows} rows)"
 
 
-def check_spread(transport: Any, *, keep_data: bool) -> None:
-    """Raise ValueError for options of a fit that data by rank cannot serve."""
+def ranks_of_fit(data: Any, transport: Any) -> MPI | None:
+    """Return the ranks that a fit is spread over, those of the data where these are by rank; None for one process.
+
+    Raises
+    ------
+    ValueError
+        For a transport that data by rank cannot serve.
+    """
+    if not isinstance(data, RankData):
+        return transport if isinstance(transport, MPI) else None
     if transport is not None and not isinstance(transport, MPI):
         raise ValueError(
             f"transport is a {type(transport).__name__}, and the model's data are by rank (RankData); leave it out, or "
             "build the model on a ClientData"
         )
-    if keep_data:
+    if transport is not None and not transport.has_ranks_of(data.ranks):
         raise ValueError(
-            "keep_data=True keeps the rows of all clients in the results, and the model's data are by rank (RankData); "
-            "leave it out, or build the model on a ClientData"
+            "transport has other ranks than the model's data, which are by rank (RankData); leave it out, or pass the "
+            "ad.MPI() of the data"
         )
+    return data.ranks
 
 
 def spread_data(ranks: MPI, own: ClientData | None) -> RankData:

@@ -167,7 +167,8 @@ class Members:
     numbers : ndarray (m,) of int or None
         Ours, as numbers among all clients; None where all are ours.
     rows : ndarray (m,) of int or None
-        Their places among all clients of ours, in increasing order; None where these are all that are ours.
+        Their places among all clients of ours, in increasing order, of one that is drawn twice next to each other;
+        None where these are all that are ours.
     """
 
     transport: Transport = LOCAL
@@ -177,12 +178,9 @@ class Members:
     def of(self, some: NDArray[Any]) -> Members:
         """Return those of ours that `some` selects, with those of the others elsewhere.
 
-        `some` is a mask (m,), or where all clients are ours the places of clients, of which one may be drawn twice:
-        these are in one batch.
+        `some` is a mask (m,), or their places in increasing order, of which one may be drawn twice.
         """
-        if some.dtype != bool:
-            return Members()
-        chosen = np.flatnonzero(some)
+        chosen = np.flatnonzero(some) if some.dtype == bool else some
         return Members(
             self.transport,
             None if self.numbers is None else self.numbers[chosen],
@@ -258,8 +256,10 @@ class Members:
         assert self.numbers is not None
         # The place of a client is no message of it: it is not counted (`Counted`).
         everybody = getattr(self.transport, "inner", self.transport).gather(self.numbers)
-        order = np.argsort(everybody)
-        return np.asarray(order[np.searchsorted(everybody, self.numbers, sorter=order)])
+        order = np.argsort(everybody, kind="stable")
+        # Of a client that was drawn twice all are here, one after the other.
+        copy = np.arange(len(self.numbers)) - np.searchsorted(self.numbers, self.numbers)
+        return np.asarray(order[np.searchsorted(everybody, self.numbers, sorter=order) + copy])
 
     def together(self, work: Callable[[], T]) -> T:
         """Return what `work` does for our rows; where it fails in one place (LinAlgError), it fails in all."""

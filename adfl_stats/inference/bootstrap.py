@@ -14,11 +14,12 @@ from adfl_stats._text import framed, printable_lines
 from adfl_stats._warn import warn
 from adfl_stats.errors import ConvergenceWarning
 from adfl_stats.inference.refits import Refitter
-from adfl_stats.trust.weights import trusted_by
+from adfl_stats.inference.sites import on_problem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from adfl_stats.engine.problem import Problem
     from adfl_stats.inference.results import Results
 
 __all__ = ["Bootstrap", "bootstrap_of"]
@@ -190,8 +191,14 @@ class Bootstrap:
 def bootstrap_of(res: Results, B: int, seed: int, *, progress: bool) -> Bootstrap:
     """Draw clients with replacement and fit again; what was drawn before an interrupt is kept."""
     whole_number(B, "B", 2)
-    refits = Refitter.of(res, "bootstrap")
-    M, rng = len(refits.labels), np.random.default_rng(whole_number(seed, "seed", 0, None))
+    whole_number(seed, "seed", 0, None)
+    call = f"bootstrap({B}, seed={seed})"
+    return on_problem(res, call, lambda problem: _drawn(res, problem, B, seed, progress=progress))
+
+
+def _drawn(res: Results, problem: Problem, B: int, seed: int, *, progress: bool) -> Bootstrap:
+    """Make the draws, on all places of the problem together."""
+    refits, M, rng = Refitter.of(res, "bootstrap", problem), problem.n_clients, np.random.default_rng(seed)
     counts = rng.multinomial(M, np.full(M, 1.0 / M), size=B)
     thetas, kept, drawn, done, failed = [], np.zeros(M), np.zeros(M), 0, 0
     try:
@@ -203,9 +210,10 @@ def bootstrap_of(res: Results, B: int, seed: int, *, progress: bool) -> Bootstra
             thetas.append(one.theta)
             inside = one.counts > 0
             drawn += inside
-            kept += inside & trusted_by(one.weights)
+            kept += inside & one.trusted
     except KeyboardInterrupt:
-        if len(thetas) < 2:
+        # Other places would go on without this one.
+        if len(thetas) < 2 or not problem.transport.here:
             raise
         warn(f"interrupted after {done} of {B} draws; these are returned", ConvergenceWarning)
     if len(thetas) < 2:
@@ -214,6 +222,6 @@ def bootstrap_of(res: Results, B: int, seed: int, *, progress: bool) -> Bootstra
             "out coefficients that few clients identify"
         )
     share = np.divide(kept, drawn, out=np.full(M, np.nan), where=drawn > 0)
-    trusted = pd.Series(share, index=refits.labels, name="trusted")
+    trusted = pd.Series(share, index=res.record.labels, name="trusted")
     estimates = pd.DataFrame(np.array(thetas), columns=res.params.index).rename_axis("draw")
     return Bootstrap(estimates, trusted, failed, res.params, res.bse)

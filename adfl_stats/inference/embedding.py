@@ -8,8 +8,9 @@ import numpy as np
 
 from adfl_stats._arguments import listing
 from adfl_stats._types import Array
-from adfl_stats.data.batches import row_blocks
+from adfl_stats.data.batches import of_clients, row_blocks
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.transport import Members
 
 __all__ = ["check_same_rows", "embedding"]
 
@@ -19,10 +20,13 @@ __all__ = ["check_same_rows", "embedding"]
 IN_SPAN = 1e-6
 
 
-def check_same_rows(small: ClientData, large: ClientData, names: tuple[str, str]) -> None:
-    """Raise ValueError unless two designs have the same clients, responses, offsets and weights, row by row."""
-    one, other = names
-    if list(small.labels) != list(large.labels) or not np.array_equal(small.sizes, large.sizes):
+def check_same_rows(small: ClientData, large: ClientData, names: tuple[str, str], members: Members) -> None:
+    """Raise ValueError unless two designs have the same clients, responses, offsets and weights, row by row.
+
+    All places call this together, and raise the same error.
+    """
+    (one, other), somewhere = names, members.transport.largest
+    if somewhere(np.array([list(small.labels) != list(large.labels) or not np.array_equal(small.sizes, large.sizes)])):
         raise ValueError(f"{one} has other clients or rows than {other}; build both from the same frame")
     for part, word in (
         ("classes", "classes"),
@@ -30,7 +34,7 @@ def check_same_rows(small: ClientData, large: ClientData, names: tuple[str, str]
         ("linear_offset", "offsets"),
         ("row_weights", "weights"),
     ):
-        if not np.array_equal(_or_empty(getattr(small, part)), _or_empty(getattr(large, part))):
+        if somewhere(np.array([not np.array_equal(_or_empty(getattr(small, part)), _or_empty(getattr(large, part)))])):
             raise ValueError(f"{one} has other {word} than {other}, row by row; build both from the same frame")
 
 
@@ -38,8 +42,8 @@ def _or_empty(values: Any) -> Any:
     return () if values is None else values
 
 
-def embedding(small: ClientData, large: ClientData, names: tuple[str, str]) -> Array:
-    """Return B (p_large, p_small) with X_small = X_large B.
+def embedding(small: ClientData, large: ClientData, names: tuple[str, str], members: Members) -> Array:
+    """Return B (p_large, p_small) with X_small = X_large B, where `small` and `large` have the rows of our clients.
 
     A column that the larger design has under the same name with the same values has a unit vector. Others are combined
     from its columns by least squares, so that other units, codings of factors and bases of splines are recognised.
@@ -53,14 +57,23 @@ def embedding(small: ClientData, large: ClientData, names: tuple[str, str]) -> A
     place = {name: j for j, name in enumerate(large.names)}
     shared = [(k, place[name]) for k, name in enumerate(small.names) if name in place]
     same = np.array([j for _, j in shared], dtype=np.int64), np.array([k for k, _ in shared], dtype=np.int64)
-    equal, gram, cross = np.ones(len(shared), dtype=bool), np.zeros((p, p)), np.zeros((p, q))
-    squares = np.zeros(q)
-    for rows in row_blocks(large):
-        X, Z = large.X[rows], small.X[rows]
-        equal &= (X[:, same[0]] == Z[:, same[1]]).all(axis=0)
-        gram += X.T @ X
-        cross += X.T @ Z
-        squares += np.square(Z).sum(axis=0)
+    differ = np.zeros(len(shared), dtype=bool)
+
+    def products(at: slice) -> Array:
+        """Return X'X beside X'Z, and below the latter the sums of squares of Z."""
+        summed, (low, high, _) = np.zeros((p + 1, p + q)), at.indices(large.n_clients)
+        wide, narrow = (of_clients(data, slice(low, high)) for data in (large, small))
+        for rows in row_blocks(wide):
+            X, Z = wide.X[rows], narrow.X[rows]
+            differ[:] |= (X[:, same[0]] != Z[:, same[1]]).any(axis=0)
+            summed[:p, :p] += X.T @ X
+            summed[:p, p:] += X.T @ Z
+            summed[p, p:] += np.square(Z).sum(axis=0)
+        return summed
+
+    summed, somewhere = members.total(products), members.transport.largest
+    gram, cross, squares = summed[:p, :p], summed[:p, p:], summed[p, p:]
+    equal = np.logical_not(somewhere(differ[None]))
     size = np.sqrt(np.diag(gram))
     B = np.linalg.lstsq(gram / np.outer(size, size), cross / size[:, None], rcond=None)[0] / size[:, None]
     B[:, same[1][equal]] = 0.0
@@ -68,7 +81,8 @@ def embedding(small: ClientData, large: ClientData, names: tuple[str, str]) -> A
     residual = np.zeros(q)
     for rows in row_blocks(large):
         residual = np.maximum(residual, np.abs(small.X[rows] - large.X[rows] @ B).max(axis=0))
-    outside = [small.names[k] for k in np.flatnonzero(residual > IN_SPAN * np.sqrt(squares / small.n_rows))]
+    residual, rows_of_all = somewhere(residual[None]), members.sum_counts(small.sizes)
+    outside = [small.names[k] for k in np.flatnonzero(residual > IN_SPAN * np.sqrt(squares / rows_of_all))]
     if outside:
         known = [name for name in outside if name in place]
         also = f"; {listing(known)} is there by name, with other values" if known else ""

@@ -10,6 +10,7 @@ import pandas as pd
 
 from adfl_stats._types import Array
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.mpi import MPI
 from adfl_stats.inference.coefficients import CoefficientInference
 from adfl_stats.inference.prediction import NewDesign
 
@@ -43,6 +44,7 @@ class FittedRows(CoefficientInference):
 
     data: ClientData | None
     _model: DecentralizedGLM | None
+    _ranks: MPI | None
 
     @property
     def model(self) -> DecentralizedGLM | ModelNames:
@@ -86,7 +88,8 @@ class FittedRows(CoefficientInference):
         """Fitted means of the rows, in the order and with the index they came in.
 
         NaN for clients whose numbers overflow. Rows of a Parquet file are in the order of the clients. Needs the data:
-        ``fit(keep_data=True)`` keeps them for good.
+        ``fit(keep_data=True)`` keeps them for good. With data by rank no place has all rows: call
+        ``res.predict(frame)`` there.
         """
         design = self._rows("fittedvalues")
         mean = self._means(design.X @ self._coefficients.T, design)
@@ -124,15 +127,21 @@ class FittedRows(CoefficientInference):
         return pd.Series(np.where(aside, np.nan, family.mean(eta[:, 0])), index=design.index)
 
     def _held_data(self, what: str) -> ClientData:
-        """Return the data of the fit, as long as they are held."""
+        """Return the data of the fit, as long as they are held and all in one place."""
+        if self.data is not None:
+            return self.data
         model = self._held_model
-        data = self.data if self.data is not None else None if model is None else model.data
-        if data is None:
+        if model is None:
             raise ValueError(
-                f"{what} needs the rows that were fitted, and these results no longer hold them; fit with "
+                f"{what} needs the rows that were fitted, and these results do not hold them; fit a ClientData with "
                 "keep_data=True, or call res.predict(frame)"
             )
-        return data
+        if model.rows.spread is not None:
+            raise ValueError(
+                f"{what} needs the rows of all clients in one place, and the model's data are by rank (RankData); call "
+                "res.predict(frame) with the rows of some clients, or fit a ClientData"
+            )
+        return model.data
 
     def _in_users_order(self, values: Array) -> Array:
         order = self._held_data("the order of rows").row_order

@@ -1,4 +1,4 @@
-"""Records of clients in several places, joined into one that every place holds."""
+"""Records of clients in several places, joined into one that every place holds, and of it what is ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from adfl_stats.engine.transport import Local, Members
 from adfl_stats.inference.at_estimate import AtEstimate
 from adfl_stats.inference.record import FitRecord
 
-__all__ = ["whole_record"]
+__all__ = ["own_record", "whole_record"]
 
 # Fields of the parts of inference that have a row a client, or a row for each of some clients.
 BY_CLIENT: dict[str, tuple[str, ...]] = {
@@ -49,6 +49,14 @@ def whole_record(record: FitRecord, place: Local) -> FitRecord:
         members=here,
         at_estimate=AtEstimate.of_parts(whole),
     )
+
+
+def own_record(record: FitRecord, members: Members) -> FitRecord:
+    """Return the record of all clients with the rows of those that are ours; the parts of inference stay whole."""
+    if members.numbers is None:
+        return record
+    rows: dict[str, Any] = {name: getattr(record, name)[members.numbers] for name in ROWS}
+    return replace(record, **rows, labels=record.labels[members.numbers], members=members)
 
 
 def _whole(part: Any, names: tuple[str, ...], members: Members, here: Members) -> Any:

@@ -20,7 +20,9 @@ from adfl_stats._text import framed, printable_lines
 from adfl_stats._types import Array, Mask
 from adfl_stats.engine.equations import weighted_solution
 from adfl_stats.engine.problem import Problem
+from adfl_stats.engine.transport import Members
 from adfl_stats.inference.refits import Refitter
+from adfl_stats.inference.sites import on_problem
 from adfl_stats.losses.client_sums import client_deviances
 from adfl_stats.methods import TrimmedScores
 from adfl_stats.trust import ClientModel
@@ -143,23 +145,30 @@ def _number(value: float) -> str:
 
 def majority_of(res: Results) -> Majority:
     """Look for a rival half, and count the clients that decide."""
-    refits, fit = Refitter.of(res, "majority"), res.record
-    problem, theta = refits.problem.unpenalised, res.params.to_numpy()
-    M, se = problem.M, res.bse.to_numpy()
-    everybody = [np.ones(M, dtype=np.int64)]
+    return on_problem(res, "majority()", lambda problem: _identified(res, problem))
+
+
+def _identified(res: Results, fitted: Problem) -> Majority:
+    """Do the same, on all places of the problem that was fitted together."""
+    refits, fit = Refitter.of(res, "majority", fitted), res.record
+    problem, theta = fitted.unpenalised, res.params.to_numpy()
+    M, se, members = problem.n_clients, res.bse.to_numpy(), problem.members
+    everybody = [np.ones(problem.M, dtype=np.int64)]
     own = next(iter(refit_draws(problem, theta, everybody, refits.heterogeneity, refits.components))).model
     dispersion = own.null.dispersion
     rivals = _rivals(problem, fit, theta, se)
     margins, excess, overlap, rival = np.full(M, np.nan), np.inf, np.nan, None
     breakdown = max(int(np.ceil(M / 2)) - int((fit.weights < 0.5).sum()), 0)
     if len(rivals):
-        deviances = client_deviances(problem.glm.data, problem.glm.family, np.vstack([theta, rivals])) / dispersion
+        points = np.vstack([theta, rivals])
+        deviances = members.gather(client_deviances(problem.glm.data, problem.glm.family, points)) / dispersion
         compared = [_compared(deviances[:, k] - deviances[:, 0]) for k in range(1, len(rivals) + 1)]
         best = int(np.argmin([one[0] for one in compared]))
         excess, overlap, breakdown = compared[best]
         margins, rival = deviances[:, best + 1] - deviances[:, 0], pd.Series(rivals[best], index=res.params.index)
+    removals = members.gather(_removals(own, fit.diagnostics.deletion_shift, members))
     clients = pd.DataFrame(
-        {"weight": fit.weights, "margin": margins, "removals": _removals(own, fit.diagnostics.deletion_shift)},
+        {"weight": fit.weights, "margin": margins, "removals": removals},
         index=fit.labels.rename(fit.client_name),
     )
     return Majority(rival, excess, overlap, breakdown, clients, _coefficients(res, refits))
@@ -169,7 +178,8 @@ def _rivals(problem: Problem, fit: FitRecord, theta: Array, se: Array) -> Array:
     """Return other parameters (R, P) that half of the clients share."""
     aside, starts = fit.weights < 0.5, []
     if aside.any() and not aside.all():
-        starts.append(weighted_solution(problem, problem.relative_sizes * aside * problem.objective.counted, theta))
+        weights = problem.relative_sizes * problem.members.ours(aside) * problem.objective.counted
+        starts.append(weighted_solution(problem, weights, theta))
     if np.isfinite(fit.clients.minority_shift).all():
         starts.append(theta + fit.clients.minority_shift)
     starts = [one for one in starts if np.isfinite(one).all()]
@@ -203,11 +213,12 @@ def _misfits(margin: Array, h: int) -> float:
     return float(np.maximum(margin[:h], 0.0).sum() - np.maximum(-margin[-h:], 0.0).sum())
 
 
-def _removals(model: ClientModel, deletion_shift: Array) -> Array:
+def _removals(model: ClientModel, deletion_shift: Array, members: Members) -> Array:
     """Return how many others must be left out before a client's probability of being normal crosses one half.
 
-    Leaving client j out moves the centre by its `deletion_shift` (M, P), and a move D of the centre adds to a client's
-    log odds s'D - D'LD / 2, with s its score and L its information about the centre.
+    Leaving client j out moves the centre by its `deletion_shift`, a row for each of all clients, and a move D of the
+    centre adds to a client's log odds s'D - D'LD / 2, with s its score and L its information about the centre. The
+    result (M,) is of the clients that are ours.
     """
     M, P = deletion_shift.shape
     informative, normal = model.summaries.ranks > 0, np.clip(model.weights, 1e-300, 1.0 - 1e-16)
@@ -216,11 +227,11 @@ def _removals(model: ClientModel, deletion_shift: Array) -> Array:
     scores, half = model.scores.inflated(model.inflation), M // 2
     left = np.linalg.solve(np.eye(P) + scores.information @ T, scores.information)
     slopes = np.linalg.solve(np.eye(P) + scores.information @ T, scores.slopes[:, :, None])[:, :, 0]
-    out = np.full(M, np.inf)
+    out, numbers = np.full(len(informative), np.inf), members.ours(np.arange(M))
     for k, m in enumerate(np.flatnonzero(informative)):
         towards = 1.0 if odds[m] < 0.0 else -1.0
         gains = towards * (moves @ slopes[k])
-        gains[m] = -np.inf
+        gains[numbers[m]] = -np.inf
         order = np.argsort(-gains, kind="stable")[:half]
         path = np.cumsum(moves[order[gains[order] > 0.0]], axis=0)
         change = path @ slopes[k] - 0.5 * np.einsum("ri,ij,rj->r", path, left[k], path)

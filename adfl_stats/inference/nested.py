@@ -12,12 +12,15 @@ from scipy.linalg import null_space
 from adfl_stats._arguments import listing, one_of
 from adfl_stats._types import Array
 from adfl_stats._warn import warn
-from adfl_stats.data.batches import batches, row_blocks
+from adfl_stats.data.batches import batches, of_clients, row_blocks
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.transport import Members
 from adfl_stats.errors import ConditionWarning
 from adfl_stats.inference.embedding import check_same_rows, embedding
+from adfl_stats.inference.sites import Site, at_sites, model_of
 from adfl_stats.losses.client_sums import linear_predictor
-from adfl_stats.losses.point_sums import sums_at
+from adfl_stats.losses.families import Family
+from adfl_stats.losses.point_sums import WeightedSums, sums_at
 
 if TYPE_CHECKING:
     from adfl_stats.inference.record import FitRecord
@@ -36,7 +39,8 @@ def likelihood_ratio_test(res: Results, restricted: Any) -> tuple[float, float, 
     for fit in (small, large):
         if fit.penalty is not None or not fit.smooth:
             raise ValueError("a likelihood ratio test needs maximum likelihood fits, without a penalty; use wald_test")
-    _nested(_rows_of(restricted, "restricted"), _rows_of(res, "this fit"), ("restricted", "this fit"))
+    designs = _rows_of(restricted, "restricted"), _rows_of(res, "this fit")
+    at_sites(res, "compare_lr_test()", lambda site: _nested(site, *designs, ("restricted", "this fit")))
     if not (small.trusted == large.trusted).all():
         raise ValueError(
             "the two fits trust different clients, so that their likelihoods are of different data; fit the restricted "
@@ -56,7 +60,7 @@ def score_test(res: Results, larger: Any, cov_type: str | None) -> tuple[float, 
     """Return statistic, p-value and degrees of freedom of the further columns of a larger model, at this fit."""
     if not all(hasattr(type(larger), part) for part in ("fit", "from_formula")) or isinstance(larger, type):
         raise TypeError(f"larger is a {type(larger).__name__}; pass a DecentralizedGLM with further columns")
-    fit, data = res.record, larger.data
+    fit = res.record
     kind = one_of(cov_type, "cov_type", SCORE_COVARIANCES) if cov_type is not None else None
     if kind is None:
         kind = "cluster" if fit.cov_type.startswith("CR") else "sandwich"
@@ -64,26 +68,33 @@ def score_test(res: Results, larger: Any, cov_type: str | None) -> tuple[float, 
         raise ValueError("a score test needs an estimate that solves the estimating equation, without a penalty")
     if larger.family != fit.family:
         raise ValueError(f"larger has the family {larger.family.label!r} and this fit {fit.family.label!r}")
-    B = _nested(_rows_of(res, "this fit"), data, ("this fit", "larger"))
-    q = fit.family.outputs
-    theta = res.params.to_numpy().reshape(q, -1) @ B.T
-    point = sums_at(data, larger.family, theta.ravel(), fit.total_weights)
-    return _efficient_score(point.weighted_sums, fit.total_weights, _directions(B, data, q), kind, res.scale)
+    designs = _rows_of(res, "this fit"), larger.data
+
+    def work(site: Site) -> tuple[float, float, float]:
+        B, members = _nested(site, *designs, ("this fit", "larger")), site.members
+        data, q, weights = site.ours(larger.data), fit.family.outputs, members.ours(fit.total_weights)
+        theta, parts = res.params.to_numpy().reshape(q, -1) @ B.T, site.place.batches()
+        point = sums_at(data, larger.family, theta.ravel(), weights, total=members.total, parts=parts)
+        directions = _directions(B, data, q, members)
+        return _efficient_score(point.weighted_sums, weights, directions, kind, res.scale, members)
+
+    return at_sites(res, f"score_test({kind})", work)
 
 
-def _nested(small: ClientData, large: ClientData, names: tuple[str, str]) -> Array:
+def _nested(site: Site, small: ClientData, large: ClientData, names: tuple[str, str]) -> Array:
     """Return B with X_small = X_large B; ValueError where the models are not nested."""
-    check_same_rows(small, large, names)
+    small, large = site.ours(small), site.ours(large)
+    check_same_rows(small, large, names, site.members)
     if len(small.names) >= len(large.names):
         raise ValueError(
             f"{names[0]} has the columns {listing(small.names)}, {names[1]} {listing(large.names)}; the second must "
             "have more of them"
         )
-    return embedding(small, large, names)
+    return embedding(small, large, names, site.members)
 
 
 def _rows_of(res: Any, name: str) -> ClientData:
-    """Return the rows of a fit; ValueError where it no longer holds them."""
+    """Return the rows of a fit that are here; ValueError where it no longer holds them."""
     data = res.data if res.data is not None else getattr(res.model, "data", None)
     if data is None:
         raise ValueError(
@@ -93,47 +104,78 @@ def _rows_of(res: Any, name: str) -> ClientData:
     return data
 
 
-def _directions(B: Array, data: ClientData, outputs: int) -> tuple[Array, Array]:
+def _directions(B: Array, data: ClientData, outputs: int, members: Members) -> tuple[Array, Array]:
     """Return the coefficients' directions inside the small model and those that it lacks, (P, P_small), (P, df).
 
     The second may be any that complete the first: the statistic does not depend on which. They are orthogonal to it in
     units in which the columns are alike.
     """
-    squares = np.zeros(len(B))
-    for rows in row_blocks(data):
-        squares += np.square(data.X[rows]).sum(axis=0)
-    size = np.sqrt(squares)
+
+    def squares(at: slice) -> Array:
+        summed, (low, high, _) = np.zeros(len(B)), at.indices(data.n_clients)
+        some = of_clients(data, slice(low, high))
+        for rows in row_blocks(some):
+            summed += np.square(some.X[rows]).sum(axis=0)
+        return summed
+
+    size = np.sqrt(members.total(squares))
     lacking = null_space((size[:, None] * B).T) / size[:, None]
     each: Array = np.eye(outputs)
     return np.asarray(np.kron(each, B), dtype=np.float64), np.asarray(np.kron(each, lacking), dtype=np.float64)
 
 
 def _efficient_score(
-    at: Any, total_weights: Array, directions: tuple[Array, Array], kind: str, scale: float
+    at: WeightedSums,
+    total_weights: Array,
+    directions: tuple[Array, Array],
+    kind: str,
+    scale: float,
+    members: Members,
 ) -> tuple[float, float, float]:
     """Return the score statistic of the directions that the small model lacks, given those that it has."""
     (inside, lacking), H = directions, at.hessian
     C = lacking.T - lacking.T @ H @ inside @ np.linalg.solve(inside.T @ H @ inside, inside.T)
-    scores = at.gradients * (total_weights / len(total_weights))[:, None]
+    scores = at.gradients * (total_weights / members.count(np.ones(len(total_weights))))[:, None]
     if kind == "nonrobust":
         variance = C @ (scale * at.model_meat) @ C.T
     elif kind == "sandwich":
         variance = C @ at.meat @ C.T
     else:
-        by_client = scores @ C.T
-        variance = by_client.T @ by_client
-    score = C @ scores.sum(axis=0)
+
+        def squares(some: slice) -> Array:
+            by_client = scores[some] @ C.T
+            return by_client.T @ by_client
+
+        variance = members.total(squares)
+    score = C @ members.sum(scores)
     statistic, df = float(score @ np.linalg.solve(variance, score)), float(len(C))
     return statistic, float(stats.chi2.sf(statistic, df)), df
 
 
 def goodness_by_client(res: Results) -> pd.DataFrame:
     """Return deviance and Pearson's chi-square of each client at the estimate."""
-    from adfl_stats.inference.refits import model_of
-
     model, _ = model_of(res, "goodness_of_fit")
-    data, family, theta = model.data, model.family, res.params.to_numpy()
-    deviance, pearson, fourth = (np.zeros(data.n_clients) for _ in range(3))
+
+    def work(site: Site) -> Array:
+        return site.members.gather(_goodness(site.ours(model.data), model.family, res.params.to_numpy()))
+
+    deviance, pearson, fourth = at_sites(res, "goodness_of_fit()", work).T
+    sizes, trusted = res.record.sizes, res.record.trusted
+    n = sizes.astype(np.float64)
+    # The typical row is that of the trusted clients: its squared residual has mean m and variance v.
+    rows = n[trusted].sum()
+    mean = pearson[trusted].sum() / rows
+    variance = max(fourth[trusted].sum() / rows - mean**2, np.finfo(float).tiny)
+    scale = variance / (2.0 * mean)
+    p_values = stats.chi2.sf(pearson / scale, n * mean / scale)
+    table = {"n": sizes, "deviance": deviance, "pearson": pearson, "pearson / n": pearson / n, "p_value": p_values}
+    return pd.DataFrame(table, index=res.record.labels.rename(res.record.client_name))
+
+
+def _goodness(data: ClientData, family: Family, theta: Array) -> Array:
+    """Return deviance, Pearson's chi-square and the sum of the squares of its terms of each client, (M, 3)."""
+    found = np.zeros((3, data.n_clients))
+    deviance, pearson, fourth = found
     with np.errstate(over="ignore", invalid="ignore"):
         for batch in batches(data, 1):
             y, weight = data.y[batch.rows], data.weights_of(batch.rows)
@@ -142,15 +184,7 @@ def goodness_by_client(res: Results) -> pd.DataFrame:
             deviance[batch.clients] += batch.sums(weight * family.deviance(eta, y))
             pearson[batch.clients] += batch.sums(squares)
             fourth[batch.clients] += batch.sums(squares**2)
-    n, trusted = data.sizes.astype(np.float64), res.record.trusted
-    # The typical row is that of the trusted clients: its squared residual has mean m and variance v.
-    rows = n[trusted].sum()
-    mean = pearson[trusted].sum() / rows
-    variance = max(fourth[trusted].sum() / rows - mean**2, np.finfo(float).tiny)
-    scale = variance / (2.0 * mean)
-    p_values = stats.chi2.sf(pearson / scale, n * mean / scale)
-    table = {"n": data.sizes, "deviance": deviance, "pearson": pearson, "pearson / n": pearson / n, "p_value": p_values}
-    return pd.DataFrame(table, index=res.record.labels.rename(res.record.client_name))
+    return found.T
 
 
 def _record_of(res: Any, name: str) -> FitRecord:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from adfl_stats._algebra import inverse, quadratic_forms
+from adfl_stats._archives import digest
 from adfl_stats._arguments import listing
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._text import framed, printable_lines
@@ -17,9 +19,14 @@ from adfl_stats._types import Array, ClientSet, Mask
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.pooled import PointEstimate, local_estimates, pooled_estimate
 from adfl_stats.engine.transport import EVERYBODY, Members
+from adfl_stats.inference.joined import own_record
 from adfl_stats.inference.record import FitRecord
+from adfl_stats.inference.sites import Site, at_sites
 
-__all__ = ["OracleComparison", "compare_with_oracle"]
+if TYPE_CHECKING:
+    from adfl_stats.inference.results import Results
+
+__all__ = ["OracleComparison", "oracle_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +117,27 @@ class OracleComparison:
         return printable_lines(f"<h3>{html.escape(_TITLE)}</h3>{table}{coefficients}")
 
 
-def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: ClientSet) -> OracleComparison:
-    """Compare a fit with the oracle; see `Results.oracle`."""
-    data = _checked(fit, data)
+def oracle_of(res: Results, data: ClientData | None, abnormal: ClientSet) -> OracleComparison:
+    """Compare a fit with the oracle: of data that are given here, of those that the fit kept where they are."""
+    fit = res.record
+    if data is not None:
+        return compare_with_oracle(fit, _checked(fit, data), abnormal)
+    held = res.data if res.data is not None else getattr(res._model, "data", None)
+    if held is None:
+        raise ValueError(
+            "these results hold no data, and the oracle needs them; pass data=model.data, or fit with keep_data=True, "
+            "which data by rank (RankData) need"
+        )
+    chosen = abnormal_mask(abnormal, fit.all_labels)
+
+    def work(site: Site) -> OracleComparison:
+        return compare_with_oracle(own_record(fit, site.members), site.ours(held), chosen)
+
+    return at_sites(res, f"oracle({digest(chosen)})", work)
+
+
+def compare_with_oracle(fit: FitRecord, data: ClientData, abnormal: ClientSet) -> OracleComparison:
+    """Compare a fit with the oracle, on the rows of the record's own clients; see `Results.oracle`."""
     if fit.set_aside.any() and data.set_aside is None:
         # Numbers that overflow count for no estimate.
         data = data.setting_aside(fit.set_aside)
@@ -127,10 +152,9 @@ def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: Clien
     everybody = np.ones(len(normal), dtype=bool)
     pooled = pooled_estimate(data, family, everybody, oracle.params, penalty, members) or _absent(len(params))
     here = PointEstimate(params, fit.sandwich if fit.smooth else np.full_like(oracle.covariance, np.nan))
-    locals_ = local_estimates(data, family, normal, oracle.params, penalty)
-    known = [estimate for estimate in locals_.values() if estimate is not None]
-    local = [np.reshape(part, (-1, len(params))) for part in ([e.params for e in known], [_alone(e)[1] for e in known])]
-    clients = fit.theta[normal], np.full_like(fit.theta[normal], np.nan)
+    own, variances = _local(data, fit, normal, oracle.params)
+    known: Mask = np.asarray(np.isfinite(own).all(axis=1))
+    theta = fit.theta[normal]
 
     def counts(some: Mask) -> tuple[int, float]:
         return members.count(some), float(members.sum(np.where(some, fit.sizes, 0)))
@@ -139,20 +163,28 @@ def compare_with_oracle(fit: FitRecord, data: ClientData | None, abnormal: Clien
     table = pd.DataFrame(
         {
             "fit": _line(*_alone(here), oracle, *trusted),
-            "clients": _line(*clients, oracle, *trusted, members),
+            "clients": _line(theta, np.full_like(theta, np.nan), oracle, *trusted, members.of(normal)),
             "oracle": _line(*_alone(oracle), oracle, *rows),
             "pooled": _line(*_alone(pooled), oracle, *counts(everybody)),
-            "local": _line(local[0], local[1], oracle, 1, rows[1] / rows[0], members),
+            "local": _line(own[known], variances[known], oracle, 1, rows[1] / rows[0], members.of(normal).of(known)),
         }
     ).T
-    own = {m: np.full(len(params), np.nan) if estimate is None else estimate.params for m, estimate in locals_.items()}
+    index = fit.all_labels[members.gather(normal)].rename(fit.client_name)
     return OracleComparison(
         _coefficients(fit.names, here, oracle, pooled),
-        pd.DataFrame(
-            list(own.values()), index=fit.labels[list(own)].rename(fit.client_name), columns=fit.names, dtype=float
-        ),
+        pd.DataFrame(members.gather(own), index=index, columns=fit.names),
         table,
     )
+
+
+def _local(data: ClientData, fit: FitRecord, normal: Mask, start: Array) -> tuple[Array, Array]:
+    """Return the own estimates of our normal clients and their variances, (k, P); NaN where a client has none."""
+    found = local_estimates(data, fit.family, normal, start, fit.penalty, fit.members)
+    own, variances = np.full((2, len(found), len(start)), np.nan)
+    for k, one in enumerate(found.values()):
+        if one is not None:
+            own[k], variances[k] = one.params, np.diag(one.covariance)
+    return own, variances
 
 
 def _line(
@@ -192,13 +224,8 @@ def _absent(P: int) -> PointEstimate:
     return PointEstimate(np.full(P, np.nan), np.full((P, P), np.nan))
 
 
-def _checked(fit: FitRecord, data: ClientData | None) -> ClientData:
+def _checked(fit: FitRecord, data: ClientData) -> ClientData:
     """Return the data if they are those of the fit, as far as it can tell."""
-    if data is None:
-        raise ValueError(
-            "these results hold no data, and the oracle needs them; pass data=model.data, or fit with keep_data=True. "
-            "With data by rank (RankData) fit ad.Oracle([...]), the oracle itself"
-        )
     if not isinstance(data, ClientData):
         raise TypeError(f"data is a {type(data).__name__}; pass the model's data, data=model.data")
     same = data.labels.equals(fit.labels) and list(data.names) == fit.columns and data.classes == fit.classes
@@ -206,7 +233,8 @@ def _checked(fit: FitRecord, data: ClientData | None) -> ClientData:
         raise ValueError(
             f"data are not those of the fit: they have {data.n_rows} rows of {data.n_clients} clients and the columns "
             f"{listing(data.names)}; the fit had {int(fit.sizes.sum())} rows of {len(fit.labels)} clients and "
-            f"{listing(fit.columns)}. Pass the model's own, data=model.data"
+            f"{listing(fit.columns)}. Pass the model's own, data=model.data; with data by rank (RankData) fit with "
+            "keep_data=True instead"
         )
     return data
 

@@ -21,10 +21,16 @@ __all__ = ["Reanalysis"]
 
 
 class Reanalysis(CoefficientInference):
-    """Methods of `Results` that fit the model again; they need it (``res.model``)."""
+    """Methods of `Results` that fit the model again; they need it (``res.model``).
+
+    After a fit over the ranks of MPI (with ``keep_data=True``) all ranks make these calls together, each with the rows
+    of its own clients: a call on one rank alone waits for the others.
+    """
 
     def sensitivity(self, *, clients: bool = True, progress: bool = False) -> Sensitivity:
         """Fit again under other choices: starts, lambda, weights, flags, balance, heterogeneity, clients left out.
+
+        Where the fit was over ranks of MPI, all of them make this call together.
 
         Parameters
         ----------
@@ -58,7 +64,8 @@ class Reanalysis(CoefficientInference):
         For ``ADFL`` with its model of clients, and for methods with given weights. The estimate of a draw is the
         network's limit, in which a client has the influence of its place. Who is trusted, and how much clients differ,
         is estimated anew; whether they differ is as in the fit. The draws are solved several at a time.
-        Ctrl-C ends the drawing and returns the draws so far, with a warning.
+        Ctrl-C ends the drawing and returns the draws so far, with a warning. Where the fit was over ranks of MPI, all
+        of them make this call together.
 
         Parameters
         ----------
@@ -89,6 +96,8 @@ class Reanalysis(CoefficientInference):
     def majority(self) -> Majority:
         """Return how firmly the majority is identified: the best rival half, and how many clients decide.
 
+        Where the fit was over ranks of MPI, all of them make this call together.
+
         Returns
         -------
         Majority
@@ -110,7 +119,8 @@ class Reanalysis(CoefficientInference):
         """Test a restricted model against this one by their likelihood ratio, as statsmodels does.
 
         Over the rows of the trusted clients, which must be the same in both fits. It takes rows as independent and
-        clients as sharing one parameter; otherwise use `wald_test`.
+        clients as sharing one parameter; otherwise use `wald_test`. Where this fit was over ranks of MPI, all of them
+        make this call together.
 
         Parameters
         ----------
@@ -141,7 +151,8 @@ class Reanalysis(CoefficientInference):
     def score_test(self, larger: DecentralizedGLM, cov_type: str | None = None) -> tuple[float, float, float]:
         """Test further columns by their score at this fit, without fitting the larger model.
 
-        Rao's test with the weights of this fit, as ``GLM.score_test`` of statsmodels.
+        Rao's test with the weights of this fit, as ``GLM.score_test`` of statsmodels. Where this fit was over ranks of
+        MPI, all of them make this call together.
 
         Parameters
         ----------
@@ -178,7 +189,8 @@ class Reanalysis(CoefficientInference):
         A small p-value says that the client's residuals are larger than those of the trusted clients' rows: more noise,
         or a shift. The reference is a scaled chi-square with mean and variance of the trusted clients' squared Pearson
         residuals, so that it holds for counts and labels too; of labels, whose squares have little information, it has
-        little power. Deviances of labels depend on the covariates more than on the fit, and have no p-value.
+        little power. Deviances of labels depend on the covariates more than on the fit, and have no p-value. Where the
+        fit was over ranks of MPI, all of them make this call together.
 
         Returns
         -------

@@ -10,12 +10,13 @@ import pandas as pd
 
 from adfl_stats._types import ClientSet, NumbersByName
 from adfl_stats.data.client_data import ClientData
+from adfl_stats.engine.mpi import MPI
 from adfl_stats.inference.client_table import client_columns
 from adfl_stats.inference.communication import Communication, communication_of
 from adfl_stats.inference.covariance import COV_TYPES, Inference
 from adfl_stats.inference.fitted import FittedRows
 from adfl_stats.inference.heterogeneity import Heterogeneity, heterogeneity_of
-from adfl_stats.inference.oracle import OracleComparison, compare_with_oracle
+from adfl_stats.inference.oracle import OracleComparison, oracle_of
 from adfl_stats.inference.reanalysis import Reanalysis
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.inference.screening import screen_fit
@@ -48,6 +49,8 @@ class Results(FittedRows, Reanalysis):
         The data, where the fit was to keep them.
     model : DecentralizedGLM, optional
         The model, where the fit was to keep it.
+    ranks : MPI, optional
+        Over which the fit was spread, where it was to keep the model.
 
     Examples
     --------
@@ -63,10 +66,15 @@ class Results(FittedRows, Reanalysis):
     True
     """
 
-    def __init__(self, fit: FitRecord, data: ClientData | None = None, model: DecentralizedGLM | None = None) -> None:
+    def __init__(
+        self,
+        fit: FitRecord,
+        data: ClientData | None = None,
+        model: DecentralizedGLM | None = None,
+        ranks: MPI | None = None,
+    ) -> None:
         self.record: FitRecord = fit
-        self.data = data
-        self._model = model
+        self.data, self._model, self._ranks = data, model, ranks
 
     def remove_data(self) -> None:
         """Compute what is left of inference, then drop model and data; `oracle` needs the data given afterwards.
@@ -82,10 +90,10 @@ class Results(FittedRows, Reanalysis):
         (True, 2)
         """
         self.record.at_estimate.parts()
-        self.data = self._model = None
+        self.data = self._model = self._ranks = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_model": None}
+        return {**self.__dict__, "_model": None, "_ranks": None}
 
     @property
     def family(self) -> Family:
@@ -148,7 +156,7 @@ class Results(FittedRows, Reanalysis):
         ('CR2', True)
         """
         record = replace(self.record, chosen_cov_type=Inference.of(self.record, cov_type).cov_type)
-        return Results(record, self.data, self._model)
+        return Results(record, self.data, self._model, self._ranks)
 
     def to_statsmodels(self, frame: pd.DataFrame) -> GLMResultsWrapper:
         """Return the estimate and its covariance as results of statsmodels' GLM, for tools that take those.
@@ -373,7 +381,8 @@ class Results(FittedRows, Reanalysis):
         abnormal : labels, indices or boolean mask
             The set A of abnormal clients, as in `check`. The oracle pools the rows of all others.
         data : ClientData, optional
-            ``model.data``; not needed where the fit kept them (``keep_data=True``).
+            ``model.data``; not needed where the fit kept them (``keep_data=True``), which over ranks of MPI makes the
+            comparison one of all ranks together.
 
         Returns
         -------
@@ -389,7 +398,7 @@ class Results(FittedRows, Reanalysis):
         >>> res.oracle(sim.abnormal, data=data).efficiency > 0.9
         True
         """
-        return compare_with_oracle(self.record, self.data if data is None else data, abnormal)
+        return oracle_of(self, data, abnormal)
 
     def summary(self, alpha: float = 0.05, cov_type: str | None = None) -> Summary:
         """Return coefficients, clients, network, theory and notes as one text.

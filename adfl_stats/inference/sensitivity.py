@@ -6,6 +6,7 @@ import html
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,15 +16,17 @@ from adfl_stats._arguments import listing
 from adfl_stats._text import framed, printable_lines
 from adfl_stats._types import Array
 from adfl_stats.inference.record import Recipe
-from adfl_stats.inference.refits import Refitter, model_of
+from adfl_stats.inference.refits import Refitter
 from adfl_stats.inference.screening import screen_fit
+from adfl_stats.inference.sites import model_of, on_problem
 from adfl_stats.methods import ADFL, DFL, Bridge, Method, TrimmedScores
 from adfl_stats.network.network import Network
-from adfl_stats.trust.weights import trusted_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from adfl_stats.engine.mpi import MPI
+    from adfl_stats.engine.problem import Problem
     from adfl_stats.inference.results import Results
 
 __all__ = ["Sensitivity", "sensitivity_of"]
@@ -166,11 +169,12 @@ def sensitivity_of(res: Results, *, clients: bool, progress: bool) -> Sensitivit
     with warnings.catch_warnings():
         # Warnings of the fits that are compared are about them; the table shows what they lead to.
         warnings.simplefilter("ignore")
-        fits = _Fits(model)
+        fits = _Fits(model, res._ranks)
         for key, method, heterogeneity in _choices(res, fits, recipe):
             rows[key] = fits.row(method, heterogeneity)
         if clients:
-            rows |= _without_each(res, progress=progress)
+            without = partial(_without_each, res, progress=progress)
+            rows |= on_problem(res, "sensitivity()", without)
     index = pd.MultiIndex.from_tuples(list(rows), names=["choice", "value"])
     params, errors, df = (
         pd.DataFrame([row[k] for row in rows.values()], index=index, columns=res.params.index) for k in range(3)
@@ -192,10 +196,10 @@ def _row(res: Results) -> _Row:
 
 
 class _Fits:
-    """Fits of a model, each made once: several choices lead to the same one."""
+    """Fits of a model, each made once, over the ranks of the fit: several choices lead to the same one."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    def __init__(self, model: Any, ranks: MPI | None) -> None:
+        self.model, self.ranks = model, ranks
         self._made: list[tuple[Method, str, _Row, Mapping[str, Any]]] = []
 
     def row(self, method: Method, heterogeneity: str) -> _Row:
@@ -210,7 +214,7 @@ class _Fits:
         for made in self._made:
             if made[0] is method and made[1] == heterogeneity:
                 return made
-        res = self.model.fit(method, heterogeneity=heterogeneity)
+        res = self.model.fit(method, heterogeneity=heterogeneity, transport=self.ranks)
         self._made.append((method, heterogeneity, _row(res), res.record.details))
         return self._made[-1]
 
@@ -249,16 +253,20 @@ def _with(method: ADFL, **options: Any) -> ADFL:
     return method if same else replace(method, **options)
 
 
-def _without_each(res: Results, *, progress: bool) -> dict[tuple[str, str], _Row]:
+def _without_each(res: Results, problem: Problem, *, progress: bool) -> dict[tuple[str, str], _Row]:
     """Fit again without each client that has weight, weights estimated anew."""
-    refits = Refitter.of(res, "sensitivity")
-    M, kind = len(refits.labels), res.cov_type
+    refits, labels, M, kind = (
+        Refitter.of(res, "sensitivity", problem),
+        res.record.labels,
+        problem.n_clients,
+        res.cov_type,
+    )
     draws = [np.ones(M, dtype=np.int64) - (np.arange(M) == m) for m in range(M)]
     rows = {}
     for m, one in enumerate(refits.each(draws, progress=progress, label="clients left out")):
         inside = one.counts > 0
-        trusted = int((inside & trusted_by(one.weights)).sum())
-        rows["without", str(refits.labels[m])] = one.theta, *refits.precision(res.record, one, kind), trusted
+        trusted = int((inside & one.trusted).sum())
+        rows["without", str(labels[m])] = one.theta, *refits.precision(res.record, one, kind), trusted
     return rows
 
 

@@ -31,7 +31,8 @@ def told(note: str, c: Constants, *, abnormal: bool = False, theta0: bool = Fals
     if (theta0 or flat) and not c.theta0_given:
         words.append("The estimate stands in for theta0.")
     elif flat and not c.exact and c.abnormal.any():
-        words.append("Gradients at theta0 are linearised with the pooled Hessian; keep_data=True makes them exact.")
+        exact = "of rows in one place keep_data=True makes them exact"
+        words.append(f"Gradients at theta0 are linearised with the pooled Hessian; {exact}.")
     return " ".join(words)
 
 

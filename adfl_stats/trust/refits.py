@@ -43,7 +43,7 @@ class Draw:
     model : ClientModel
         The model of the drawn clients, in the order of `clients`.
     clients : ndarray of int
-        The drawn clients, each as often as it was drawn.
+        The drawn clients of ours, each as often as it was drawn.
     """
 
     counts: Ints
@@ -60,11 +60,11 @@ def refit_draws(
     Parameters
     ----------
     problem : Problem
-        Data and family, without a penalty; all clients are here.
+        Data and family, without a penalty.
     theta : ndarray (P,)
         The estimate of all clients, where the draws begin.
     draws : sequence of ndarray (M,) of int
-        How often each client counts.
+        How often each client of ours counts.
     heterogeneity : {"auto", "none", "estimate", "intercept"}
         As in `fit_client_model`.
     components : str, optional
@@ -105,7 +105,7 @@ def _together(
         for r in np.flatnonzero(moving):
             step = points[r] - before[r]
             summaries[r] = summaries[r].moved(step) if quadratic else summarised(problem, points[r])
-            move = np.abs(step / models[r].units).max() * np.sqrt(float(models[r].normal.sum()))
+            move = np.abs(step / models[r].units).max() * np.sqrt(models[r].n_normal)
             moving[r] = not (move < SMALL_MOVE and k > 0)
         if not moving.any():
             break
@@ -145,6 +145,7 @@ class _Current:
         self.candidates = wanted or candidates
         self.posterior = posterior_of(summaries.lost | ~counted, informative, self.candidates)
         self.normal = self.posterior[:, 0] > 0.5
+        self.n_normal = summaries.members.count(self.normal)
 
     def assembled(self, theta: Array, summaries: Summaries) -> ClientModel:
         """Return the model at its estimate."""

@@ -111,9 +111,12 @@ class Summaries:
     members: Members = EVERYBODY
 
     def of(self, clients: Ints) -> Summaries:
-        """Return the summaries of some clients, each as often as it is named, where all are here; the shape is kept."""
-        single = {name: getattr(self, name)[clients] for name in _BY_CLIENT}
-        return replace(self, **single)
+        """Return the summaries of some clients of ours, in increasing order and each as often as it is named.
+
+        The shape is kept.
+        """
+        single: dict[str, Any] = {name: getattr(self, name)[clients] for name in _BY_CLIENT}
+        return replace(self, **single, members=self.members.of(clients))
 
     def moved(self, step: Array) -> Summaries:
         """Return the summaries at theta + step, where the information is the same everywhere (Gaussian)."""

@@ -190,17 +190,11 @@ def resumed(ranks):
     return fitted("resumed", model_of("binomial"), ranks, ad.DFL(), checkpoint=folder, **PLAN)
 
 
-def reanalysed(ranks):
-    """Fits made again of results that keep the data; they are made on each rank alone."""
-    res = model_of("gaussian").fit(transport=ranks, keep_data=True)
-    made = res.bootstrap(20, seed=1), res.majority(), res.sensitivity(clients=False)
-    return told("reanalysed", {type(one).__name__: np.array(str(one)) for one in made})
-
-
 def alone(ranks):
-    """One batch of clients: the other ranks wait for its results."""
+    """One batch of clients: the other ranks wait for its results, and for those of fits made again."""
     with set_to((transport, "BATCH_CLIENTS", M)):
-        return fitted("alone", model_of("gaussian"), ranks, ad.DFL())
+        res = model_of("gaussian").fit(ad.DFL(), transport=ranks, keep_data=True)
+        return told("alone", said(res) | {"draws": res.bootstrap(3).estimates.to_numpy()})
 
 
 class Own(ad.Method):
@@ -241,6 +235,8 @@ def refused(ranks):
     ad.__version__ += str(ranks.rank)
     meets(ValueError, lambda: model.fit(ad.DFL(), transport=ranks))
     ad.__version__ = ad.__version__[:-1]
+    kept = model.fit(ad.DFL(), transport=ranks, keep_data=True)
+    meets(ValueError, lambda: kept.bootstrap(5 + ranks.rank))
     # What is said of a fit does not depend on who shows a bar.
     model.fit(Own(np.zeros(P)), transport=ranks, progress=ranks.rank == 1, **PLAN)
     # Threads change no bit: ranks need not agree on them.

@@ -14,7 +14,7 @@ from mpi4py import MPI
 from on_ranks import said, told
 
 import adfl_stats as ad
-from adfl_stats import _model_fitting, _model_rows
+from adfl_stats import _model_rows
 from adfl_stats.engine.transport import cuts_of
 
 METHODS = (
@@ -61,9 +61,8 @@ def drawn(seed):
 
 def use_batches(bounds):
     """Let models and fits have these batches, in the place of those of `batch_bounds`."""
-    for module in (_model_fitting, _model_rows):
-        assert callable(module.batch_bounds)
-        module.batch_bounds = lambda *_: bounds
+    assert callable(_model_rows.batch_bounds)
+    _model_rows.batch_bounds = lambda *_: bounds
 
 
 def lines(model, bounds, ranks, method, options):

@@ -152,6 +152,9 @@ def refused(ranks):
     res = model.fit(ad.DFL(), **plain)
     small = ad.RankData.from_parquet(FOLDER / "one.parquet", "y ~ x1", "client", ranks)
     restricted = ad.DecentralizedGLM(small, CIRCLE).fit(ad.DFL(), **plain)
+    kept = model.fit(ad.DFL(), keep_data=True, **plain)
+    assert kept.data is None
+    assert kept.model.data.n_clients < M
     calls = [
         lambda: res.bootstrap(20),
         lambda: res.sensitivity(),
@@ -160,7 +163,9 @@ def refused(ranks):
         lambda: res.oracle(["c00"], data=model.data),
         lambda: res.compare_lr_test(restricted),
         lambda: restricted.score_test(model),
-        lambda: model.fit(keep_data=True),
+        lambda: kept.fittedvalues,
+        lambda: kept.resid,
+        lambda: kept.predict(),
         lambda: model.fit(transport=ad.Gossip()),
         lambda: model.fit(transport=ad.MPI(backwards(ranks))),
         lambda: model.rates(None),

@@ -1,5 +1,7 @@
 """Fits made again on drawn clients, against least squares on the drawn rows, whole fits of fewer clients, and CR2."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from numpy.testing import assert_allclose
 import adfl_stats as ad
 from adfl_stats.inference import refits as refits_module
 from adfl_stats.inference.refits import Refitter
+from adfl_stats.inference.sites import on_problem
 
 M, N_ROWS = 24, 30
 
@@ -25,6 +28,12 @@ def model_of(X, y, client, labels=None, **words):
     return ad.DecentralizedGLM(data, ad.networks.complete(data.n_clients, labels=data.labels), **words)
 
 
+def made_again(res, draws):
+    """The refitter of a fit, and its fits on draws of the clients."""
+    refits = on_problem(res, "bootstrap()", partial(Refitter.of, res, "bootstrap"))
+    return refits, list(refits.each(draws))
+
+
 def stacked(X, y, client, counts):
     """Least squares on the rows of the drawn clients, copies and all."""
     rows = np.concatenate([np.flatnonzero(client == m) for m in np.repeat(np.arange(len(counts)), counts)])
@@ -35,7 +44,7 @@ def test_draws_of_given_weights_are_least_squares():
     X, y, client = clients(1)
     res = model_of(X, y, client).fit(ad.DFL(), heterogeneity="none")
     draws = list(np.random.default_rng(5).multinomial(M, np.full(M, 1 / M), size=40))
-    found = [one.theta for one in Refitter.of(res, "bootstrap").each(draws)]
+    found = [one.theta for one in made_again(res, draws)[1]]
     assert_allclose(found, [stacked(X, y, client, counts) for counts in draws], rtol=1e-9)
 
 
@@ -45,7 +54,7 @@ def test_draws_decide_anew_who_is_trusted():
     res = model_of(X, y, client).fit()
     assert (res.client_weights[:5] < 1e-6).all()
     draws = list(np.random.default_rng(6).multinomial(M, np.full(M, 1 / M), size=12))
-    for counts, one in zip(draws, Refitter.of(res, "bootstrap").each(draws), strict=True):
+    for counts, one in zip(draws, made_again(res, draws)[1], strict=True):
         normal = counts * (np.arange(M) >= 5)
         assert_allclose(one.theta, stacked(X, y, client, normal), atol=2e-3)
         assert (one.weights[counts == 0] == 0.0).all()
@@ -61,13 +70,13 @@ def test_a_client_left_out_is_a_fit_without_it(family):
     res = model_of(X, y, client, labels, family=family).fit()
     counts = np.ones(16, dtype=int)
     counts[9] = 0
-    (one,) = Refitter.of(res, "bootstrap").each([counts])
+    refits, (one,) = made_again(res, [counts])
     inside = client != 9
     whole = model_of(X[inside], y[inside], client[inside], labels, family=family).fit(tolerance=0.005)
     assert_allclose(one.theta, whole.params, atol=0.02 * whole.bse.min())
     assert_allclose(np.delete(one.weights, 9), whole.client_weights, atol=0.02)
     for kind in ("CR2", "HC3"):
-        errors, df = Refitter.of(res, "bootstrap").precision(res.record, one, kind)
+        errors, df = refits.precision(res.record, one, kind)
         assert_allclose(errors, whole.standard_errors(kind), rtol=0.02)
         assert_allclose(df, whole.degrees_of_freedom(kind), rtol=0.02)
 
@@ -167,7 +176,7 @@ def test_random_effects_penalty_and_balance_are_those_of_the_fit():
         ({}, ad.ADFL()),
     ):
         res = ad.DecentralizedGLM(data, ad.Network.from_weights(hub), **words).fit(method, tolerance=0.005)
-        (same,) = Refitter.of(res, "bootstrap").each([np.ones(M, dtype=int)])
+        _, (same,) = made_again(res, [np.ones(M, dtype=int)])
         assert_allclose(same.theta, res.params, atol=0.02 * res.bse.min())
         assert_allclose(same.total_weights, res.record.total_weights, rtol=0.02, atol=0.02)
 

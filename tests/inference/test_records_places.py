@@ -190,11 +190,12 @@ def said(res):
         "criteria": [res.aic, res.bic],
         "oracle": oracle.to_frame().to_numpy(),
         "oracle coefficients": oracle.coefficients.to_numpy(),
+        "local estimates": oracle.local.to_numpy(),
         "limits": res.detection_limit(0.2).to_numpy(),
         "prediction": res.predict(np.eye(P)),
     }
     table = res.record
-    return common, {"trusted": table.trusted, "influence": table.influence, "local": oracle.local.to_numpy()}
+    return common, {"trusted": table.trusted, "influence": table.influence}
 
 
 @pytest.mark.parametrize("penalty", [None, ad.Ridge(np.full(P, 0.05))], ids=["plain", "ridge"])
