@@ -191,8 +191,16 @@ class Members:
         """Return which of these are of a batch."""
         if self.rows is None or at.stop is None:
             return at
-        low, high = np.searchsorted(self.rows, (at.start, at.stop))
-        return slice(int(low), int(high))
+        ends = at.start, at.stop
+        if ends not in self._within:
+            low, high = np.searchsorted(self.rows, ends)
+            self._within[ends] = slice(int(low), int(high))
+        return self._within[ends]
+
+    @once
+    def _within(self) -> dict[tuple[int, int], slice]:
+        """Which of these are of a batch, by its ends, where that was asked for: each sum asks for all batches."""
+        return {}
 
     def total(self, part: Callable[[slice], Array]) -> Array:
         """Return the sum over all, from sums over slices of ours."""
