@@ -128,7 +128,7 @@ class Majority:
         count = len(self.clients)
         if self.rival is None:
             return [
-                "No rival: all starts converge to this estimate.",
+                "No rival: no start leads to an estimate that is clearly another.",
                 f"{self.breakdown} further of {count} clients would have to be abnormal to reach one half.",
             ]
         liked = int((self.clients["margin"] < 0.0).sum())

@@ -226,25 +226,32 @@ def _choices(res: Results, fits: _Fits, recipe: Recipe) -> Iterator[tuple[tuple[
     adaptive = method if isinstance(method, ADFL) else ADFL(balance=fixed)
     for name, init in (("DFL", DFL()), ("BRIDGE-M", Bridge("median")), ("trimmed scores", TrimmedScores())):
         yield ("start", name), adaptive.starting_from(init), spread
-    by_norm = replace(adaptive, lam="cv", measure="norm", equalise=False)
-    chosen = fits.chosen_lam(by_norm, spread)
-    for factor in FACTORS:
-        lam = chosen * factor
-        yield ("lambda", f"{lam:.3g}"), replace(by_norm, lam=lam), spread
-    by_score = replace(by_norm, measure="score")
-    yield ("weights", "gradient norm"), by_norm, spread
-    yield ("weights", "score"), by_score, spread
+    # Random-effects weights come from the model of clients: other weights cannot be compared with them.
+    if fits.model.weighting != "random-effects":
+        by_norm = replace(adaptive, lam="cv", measure="norm", equalise=False)
+        chosen = fits.chosen_lam(by_norm, spread)
+        for factor in FACTORS:
+            lam = chosen * factor
+            yield ("lambda", f"{lam:.3g}"), replace(by_norm, lam=lam), spread
+        yield ("weights", "gradient norm"), by_norm, spread
+        yield ("weights", "score"), replace(by_norm, measure="score"), spread
     by_model = {"lam": None, "measure": None, "equalise": None, "refresh": None}
     yield ("weights", "model of clients"), _with(adaptive, **by_model), spread
-    for q in LEVELS:
-        kept = 1.0 - screen_fit(res.record, q).to_frame()["flagged"].astype(float)
-        if kept.any():
-            yield ("not flagged at q", f"{q:g}"), DFL(kept, balance=adaptive.balance), spread
+    if fits.model.weighting != "random-effects":
+        yield from _not_flagged(res, adaptive, spread)
     if fixed:
         for on in (True, False):
             yield ("balance", "on" if on else "off"), _with(adaptive, balance=on), spread
     for kind in ("none", "auto", "estimate"):
         yield ("heterogeneity", kind), adaptive, kind
+
+
+def _not_flagged(res: Results, adaptive: ADFL, spread: str) -> Iterator[tuple[tuple[str, str], Method, str]]:
+    """Yield the fits to the clients that are not flagged at several levels."""
+    for q in LEVELS:
+        kept = 1.0 - screen_fit(res.record, q).to_frame()["flagged"].astype(float)
+        if kept.any():
+            yield ("not flagged at q", f"{q:g}"), DFL(kept, balance=adaptive.balance), spread
 
 
 def _with(method: ADFL, **options: Any) -> ADFL:

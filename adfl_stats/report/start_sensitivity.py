@@ -9,10 +9,13 @@ from typing import TypedDict, Unpack
 import numpy as np
 import pandas as pd
 
-from adfl_stats._types import Array, InitialEstimates
+from adfl_stats._archives import digest
+from adfl_stats._types import Array, InitialEstimates, Mask
 from adfl_stats.engine.attacks import Attack
 from adfl_stats.engine.gossip import Gossip
 from adfl_stats.engine.mpi import MPI
+from adfl_stats.engine.ranks import Ranks
+from adfl_stats.engine.transport import Local
 from adfl_stats.losses.point_sums import majority_misfits
 from adfl_stats.methods import ADFL, DFL, Bridge, Method, TrimmedScores
 from adfl_stats.model import DecentralizedGLM
@@ -89,7 +92,7 @@ def compare_starts(
     fits = {name: model.fit(method.starting_from(init), **how) for name, init in starts.items()}
     scores = np.stack([res.clients()["score"].to_numpy() for res in fits.values()], axis=1)
     thetas = np.stack([res.params.to_numpy() for res in fits.values()])
-    misfits = majority_misfits(model.data, model.family, thetas, smallest_majority(scores))
+    misfits = _misfits(model, thetas, smallest_majority(scores))
     best = list(fits.values())[int(np.argmin(misfits))]
     rows = {}
     for (name, res), misfit in zip(fits.items(), misfits, strict=True):
@@ -102,6 +105,18 @@ def compare_starts(
             "rounds": res.record.total_rounds,
         }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _misfits(model: DecentralizedGLM, thetas: Array, majority: Mask) -> Array:
+    """Return the misfits of estimates (R, P) on the majority of each (M, R); with data by rank of all ranks' rows."""
+    if model.rows.spread is None:
+        return majority_misfits(model.data, model.family, thetas, majority)
+
+    def work(place: Local | Ranks) -> Array:
+        ours = majority[place.clients(len(majority))]
+        return majority_misfits(model.data, model.family, thetas, ours, place.gather)
+
+    return model.rows.run(model.rows.spread.ranks, {"the estimates": digest(thetas)}, work)
 
 
 def _size(values: Array) -> float:

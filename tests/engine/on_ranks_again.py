@@ -84,6 +84,8 @@ def again(ranks, *, by_rank):
     tests = {"ratio": plain.compare_lr_test(restricted)}
     tests |= {kind: restricted.score_test(large, kind) for kind in ("sandwich", "nonrobust", "cluster")}
     tests |= {"goodness of fit": res.goodness_of_fit().to_numpy()}
+    how.pop("keep_data")
+    tests |= {"starts": ad.compare_starts(large, {"mean": np.zeros(3)}, heterogeneity="none", **how).to_numpy()}
     return lines(made) + told("tests", {name: np.array(one) for name, one in tests.items()})
 
 

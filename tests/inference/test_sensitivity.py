@@ -112,3 +112,11 @@ def test_frame_text_and_plot(res, table):
     assert_allclose(ax.collections[0].get_segments()[-1][:, 0], res.conf_int().loc["x1"])
     with pytest.raises(ValueError, match="coefficient is 'x9'"):
         table.plot("x9")
+
+
+def test_random_effects_weights_are_compared_where_the_model_of_clients_gives_weights(model):
+    mixed = ad.DecentralizedGLM(model.data, model.network, weighting="random-effects")
+    table = mixed.fit(keep_data=True).sensitivity(clients=False)
+    assert {what for what, _ in table.params.index} == {"this fit", "start", "weights", "balance", "heterogeneity"}
+    by_hand = mixed.fit(ad.ADFL(balance=False))
+    assert_allclose(table.params.loc["balance", "off"], by_hand.params, rtol=1e-12)
