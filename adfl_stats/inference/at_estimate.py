@@ -238,7 +238,8 @@ class AtEstimate:
         """Return all parts, computed where need be: in two passes over the data.
 
         With a penalty clients are tested elsewhere (`judging_point`), which takes a third pass, and where the loss is
-        not quadratic some for slopes.
+        not quadratic some for slopes. A spread of the clients that is estimated under a link that is not linear takes
+        those of `trust.laplace`.
         """
         return {name: getattr(self, name) for name in PARTS}
 
