@@ -27,14 +27,14 @@ MAXIMUM, NEIGHBOURS = "maximum", "to neighbours"
 
 @dataclass(frozen=True)
 class Price:
-    """What messages to everybody cost where there is no centre; nothing where there is one.
+    """What messages cost where there is no centre: all go to neighbours; nothing where there is one.
 
     Attributes
     ----------
     rounds, diameter : int
         Rounds of messages between neighbours in which a sum is known everywhere, and in which a message is.
     clients : int
-        How many there are, whose rows each passes on.
+        How many there are, whose rows each passes on; zero where there is a centre.
     """
 
     rounds: int = 0
@@ -44,7 +44,7 @@ class Price:
     def of(self, kind: str, messages: int, numbers: int) -> tuple[int, int]:
         """Return the rounds that messages take, and how many numbers a client sends to each neighbour in them."""
         if kind == NEIGHBOURS:
-            return 0, 0
+            return (messages, numbers) if self.clients else (0, 0)
         if kind == SUM:
             # With each goes the weight that a push-sum average is over.
             return messages * self.rounds, (numbers + messages) * self.rounds

@@ -50,7 +50,7 @@ class Communication:
         client sends, `to` whom, how many `messages`, `numbers` and `bytes` these are, the numbers of the `largest`,
         and whether these are a `matrix` of (P, P) or more. In the phase `model`, when the model is built, rows are
         checked; that is counted for each fit. To neighbours, messages are rounds, and numbers those that each
-        neighbour hears. `gossip` are the rounds between neighbours that sums, maxima and rows took without a centre
+        neighbour hears. `gossip` are the rounds between neighbours that these took without a centre
         (`Gossip`), and `gossip_numbers` what a client sent in them to each neighbour. The rounds do not need what is
         in `trace`: it is looked at while they run.
     rounds_needed : float

@@ -73,6 +73,10 @@ def test_the_default_fit_needs_no_centre(family):
     table = gossip.communication().to_frame()
     elsewhere = table[table["to"] != "each neighbour"]
     assert elsewhere["phase"].iloc[0] == "model"
+    rounds = table[table["to"] == "each neighbour"]
+    assert (
+        rounds[["gossip", "gossip_numbers"]].to_numpy().tolist() == rounds[["messages", "numbers"]].to_numpy().tolist()
+    )
     assert (elsewhere["gossip"] > elsewhere["messages"]).all()
     assert "Without a centre: " in str(gossip.communication())
     assert max(map(len, str(gossip.communication()).split("\n"))) <= 78
