@@ -98,8 +98,8 @@ class Fitting:
         model, method, rows = self.model, self.method, self.model.rows
         # Ranks may hold all rows and work on some of them.
         whole = Whole.here(data) if data.n_clients == model.everybody.n_clients else rows.here[1]
-        said = model.said + (warn_of_overflow(data, whole) if method.sets_aside else [])
-        counted = Counted(place, before=rows.here[0].ledger)
+        said = model.said + (warn_of_overflow(model.everybody.labels[rows.overflowing]) if method.sets_aside else [])
+        counted = Counted(place, before=rows.sent_before(method))
         whole = replace(whole, told=counted.told)
         journal = None if self.journal is None else self.journal(counted, model.everybody.n_clients)
         plan = replace(self.plan, journal=journal)

@@ -14,7 +14,7 @@ from adfl_stats._threads import default_threads
 from adfl_stats._types import FamilyLike, Ints, Mask
 from adfl_stats.data.client_data import ClientData, assembled
 from adfl_stats.data.whole import DATA, Whole
-from adfl_stats.engine.ledger import Counted, phase
+from adfl_stats.engine.ledger import Counted, Ledger, phase
 from adfl_stats.engine.mpi import MPI
 from adfl_stats.engine.overdispersion import estimated_alpha
 from adfl_stats.engine.overflow import overflowing_clients
@@ -119,24 +119,42 @@ class ModelRows:
 
     @cached_property
     def overflowing(self) -> Mask:
-        """The clients whose numbers overflow at the estimate of the others; computed on first use."""
-        with phase(self.here[0], "model"):
-            return overflowing_clients(self._problem(self.network, self.data), self.extremes)
+        """Those of all clients whose numbers overflow at the estimate of the others; computed on first use."""
+        (_, whole), searched = self.here, self._searched
+        with phase(searched, "model"):
+            problem = Problem(self.glm(self.data), self.network, self.weighting, default_threads(), searched)
+            found = overflowing_clients(problem, self.extremes)
+            return replace(whole, told=searched.told).gather(found)
+
+    @cached_property
+    def _searched(self) -> Counted:
+        # Apart from the checks that every model makes: not all methods ask for it.
+        return Counted(self.here[0].inner)
+
+    def sent_before(self, method: Method) -> Ledger:
+        """Return what left the clients before a fit by a method."""
+        place, _ = self.here
+        return place.ledger + self._searched.ledger if self._wants_overflow(method) else place.ledger
+
+    def _wants_overflow(self, method: Method) -> bool:
+        """Whether a method may do without clients whose numbers overflow."""
+        weights = None if method.sets_aside else method.known_weights(self.here[1].labels)
+        return method.sets_aside or (weights is not None and not weights.all())
 
     @cached_property
     def without_overflow(self) -> ClientData:
-        """The data without the clients whose numbers overflow."""
-        return self.data.setting_aside(self.overflowing) if self.overflowing.any() else self.data
+        """The data without the clients whose numbers overflow, here or elsewhere."""
+        if not self.overflowing.any():
+            return self.data
+        first = self.here[1].first
+        return self.data.setting_aside(self.overflowing[first : first + self.data.n_clients])
 
     def data_for(self, method: Method) -> ClientData:
         """Return the data that a method works on: without clients whose numbers overflow, if it can do without them."""
-        if method.sets_aside:
-            return self.without_overflow
         _, whole = self.here
-        weights = method.known_weights(whole.labels)
-        if weights is not None and not weights.all():
-            counted = whole.gather(self.overflowing) & (weights > 0.0)
-            if not counted.any():
+        if self._wants_overflow(method):
+            weights = None if method.sets_aside else method.known_weights(whole.labels)
+            if weights is None or not (self.overflowing & (weights > 0.0)).any():
                 return self.without_overflow
         if len(vast := whole.named(self.extremes.vast)):
             raise overflow_error(vast)

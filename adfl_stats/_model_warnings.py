@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from adfl_stats._arguments import listing
 from adfl_stats._warn import warn
-from adfl_stats.data.client_data import ClientData
-from adfl_stats.data.whole import Whole
 from adfl_stats.engine.numerical_error import NumericalError
 from adfl_stats.engine.plan import Plan, Run
 from adfl_stats.engine.problem import OVERFLOW_ADVICE
@@ -45,9 +45,8 @@ def warn_of_network(network: Network | NetworkSchedule) -> list[str]:
     return [said]
 
 
-def warn_of_overflow(data: ClientData, whole: Whole) -> list[str]:
+def warn_of_overflow(aside: pd.Index) -> list[str]:
     """Name the clients that are set aside; return what the summary repeats."""
-    aside = whole.named(~data.counted)
     if not len(aside):
         return []
     said = (

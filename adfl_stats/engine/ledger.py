@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,16 @@ class Ledger:
     def words(self) -> list[list[Any]]:
         """Return the entries for a file."""
         return [[*key, *astuple(entry)] for key, entry in self.entries.items()]
+
+    def __add__(self, other: Ledger) -> Ledger:
+        """Return a ledger with the messages of both, at the price of this one."""
+        both = Ledger({key: replace(one) for key, one in self.entries.items()}, price=self.price)
+        for (name, kind), one in other.entries.items():
+            entry = both.entries.setdefault((name, kind), Entry())
+            entry.messages += one.messages
+            entry.numbers += one.numbers
+            entry.largest = max(entry.largest, one.largest)
+        return both.at(self.price)
 
     def at(self, price: Price) -> Ledger:
         """Return a ledger with the same messages, of a place where they have another price."""

@@ -71,6 +71,8 @@ def settle(
 
     Other schemes run their rounds.
     """
+    if plan.rounds is None and scheme.weighted and problem.has_curvature:
+        problem.find_shared(coordinates=plan.step is None)
     if plan.solver == "rounds" or not problem.has_curvature or not scheme.weighted:
         return iterate(problem, start, steps, plan, scheme=scheme, label=label)
     if plan.journal is not None:

@@ -256,6 +256,16 @@ class Problem:
             factors = factors / np.maximum(self.influence, LEAST_INFLUENCE)
         return ClientSteps(weights, factors, factors * self.influence)
 
+    def find_shared(self, *, coordinates: bool) -> None:
+        """Find what runs to the limit have in common with each other and with inference.
+
+        A run that a journal has is not made again: what it would find first is asked for before it, and so is counted
+        (`Counted`) as often in a fit that goes on as in one without a stop.
+        """
+        _ = self.coefficient_sizes, self.glm.mean_rows
+        if coordinates and self.glm.family.has_global_bound:
+            self.coordinates(np.zeros(self.P))
+
     def coordinates(self, theta: Array, weights: Array | None = None) -> tuple[Array, Array]:
         """Return a common preconditioner at theta (P,) and the clients' largest curvatures seen in it.
 

@@ -76,7 +76,7 @@ class RankData:
         ----------
         data : ClientData or None
             The clients of this rank. A slice of a memory map is fine: `ClientData.from_arrays` of the rows of one
-            rank reads these alone.
+            rank reads these alone. Batches of sums begin where ranks do, wherever these begin.
         ranks : MPI
             The ranks.
 

@@ -24,7 +24,7 @@ from adfl_stats._types import Array, Ints
 
 __all__ = [
     "COLUMN_ENTRIES", "EVERYBODY", "LOCAL", "Local", "Members", "Transport", "added", "batch_bounds", "count_of",
-    "cuts_of",    "entries_of", "halo_of", "mean_over", "once", "slices",
+    "cuts_of", "entries_of", "halo_of", "mean_over", "once", "slices",
 ]  # fmt: skip
 
 T = TypeVar("T")

@@ -35,7 +35,7 @@ SHORT = {
     WORDS[DATA][0]: "rows of its data, to all",
     WORDS[NEIGHBOURS][0]: "estimate, to each neighbour",
 }
-# The mark of a matrix.
+# The mark of messages as large as a matrix.
 MATRIX = "*"
 
 
@@ -48,7 +48,8 @@ class Communication:
     table : DataFrame
         A row for each phase (model, start, tuning, flags, rounds, trace, inference) and kind of message: `what` a
         client sends, `to` whom, how many `messages`, `numbers` and `bytes` these are, the numbers of the `largest`,
-        and whether these are a `matrix` of (P, P) or more. In the phase `model`, when the model is built, rows are
+        and whether these are as large as a `matrix`, of p x p numbers or more for p columns: sums of several vectors
+        may be, without one. In the phase `model`, when the model is built, rows are
         checked; that is counted for each fit. To neighbours, messages are rounds, and numbers those that each
         neighbour hears. `gossip` are the rounds between neighbours that these took without a centre
         (`Gossip`), and `gossip_numbers` what a client sent in them to each neighbour. The rounds do not need what is
@@ -160,7 +161,7 @@ class Communication:
         shown.loc[shown["phase"].duplicated(), "phase"] = ""
         notes = [f"E{self.in_words()[1:]}."]
         if self.table["matrix"].any() and not gossip:
-            notes.append(f"{MATRIX} a matrix of P x P or larger.")
+            notes.append(f"{MATRIX} as large as a matrix: p x p numbers or more, for p columns.")
         if np.isfinite(self.rounds_needed):
             told = self.rounds_needed * self.coefficients
             notes.append(
@@ -200,15 +201,21 @@ def before_inference(record: RunRecord) -> Communication:
 def _communication(record: RunRecord, phases: Sequence[str]) -> Communication:
     """Return what left a client in some phases, in their order."""
     P, width = len(record.names), record.theta.dtype.itemsize
+    square = (len(record.columns) if isinstance(record, FitRecord) else P) ** 2
     columns = ["phase", "what", "to", "messages", "numbers", "bytes", "largest", "matrix", "gossip", "gossip_numbers"]
     rows = [
         (name, *WORDS[kind], one.messages, one.numbers, width * one.numbers, one.largest,
-         kind not in (HASHES, DATA) and one.largest >= P * P > 1, one.gossip_rounds, one.gossip_numbers)
+         _may_be_matrix(name, kind) and one.largest >= square > 1, one.gossip_rounds, one.gossip_numbers)
         for name in phases
         for kind in WORDS
         if (one := record.ledger.entries.get((name, kind))) is not None
     ]  # fmt: skip
     return Communication(pd.DataFrame(rows, columns=columns), record.rounds_needed, P, _listeners(record))
+
+
+def _may_be_matrix(name: str, kind: str) -> bool:
+    """Return whether messages can be matrices: summands, and of own numbers only the triangle of X in the checks."""
+    return kind == SUM or (kind == ROW and name == "model")
 
 
 def _listeners(record: RunRecord) -> float:

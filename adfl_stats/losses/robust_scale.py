@@ -119,9 +119,9 @@ def _sampled(whole: Whole, p: int) -> tuple[Ints, int]:
 
 
 def sampled_numbers(whole: Whole, p: int) -> int:
-    """Return how many numbers of the sample's rows are a client's on average: p covariates, response and weight."""
+    """Return how many numbers a client of the sample sends on average: p covariates, response and weight of rows."""
     clients, most = _sampled(whole, p)
-    return -(-int(np.minimum(whole.sizes[clients], most).sum()) * (p + 2) // whole.n_clients)
+    return -(-int(np.minimum(whole.sizes[clients], most).sum()) * (p + 2) // len(clients))
 
 
 def _starts(sample: _Sample) -> Iterator[Array]:

@@ -109,10 +109,9 @@ def families(ranks):
     ]
 
 
-def arrays(ranks):
+def brought(case, ranks, X, *given):
     """Each rank brings arrays; the last of three has none. Without ranks in one place, with the same batches."""
-    X, y = np.arange(240.0).reshape(120, 2) % 7.0 + np.eye(2)[np.arange(120) % 2], np.arange(120.0) % 11.0
-    client = np.repeat([f"c{k:02d}" for k in range(12)], 10)
+    y, client = np.arange(120.0) % 11.0, np.repeat([f"c{k:02d}" for k in range(12)], 10)
     net = ad.networks.complete(12, labels=list(dict.fromkeys(client)))
     data = ad.ClientData.from_arrays(X, y, client)
     if ranks is not None:
@@ -121,9 +120,24 @@ def arrays(ranks):
         data = ad.RankData.of(held, ranks)
     before, transport.BATCH_CLIENTS = transport.BATCH_CLIENTS, 6
     try:
-        return fitted("arrays", ad.DecentralizedGLM(data, net), None, ad.DFL())
+        return fitted(case, ad.DecentralizedGLM(data, net, *given), None, ad.ADFL(balance=True) if given else ad.DFL())
     finally:
         transport.BATCH_CLIENTS = before
+
+
+X = np.arange(240.0).reshape(120, 2) % 7.0 + np.eye(2)[np.arange(120) % 2]
+
+
+def arrays(ranks):
+    return brought("arrays", ranks, X)
+
+
+def overflow(ranks):
+    """A client of one rank is set aside, which all ranks decide; what a fit begins at they make together."""
+    vast = np.where((np.arange(120) // 10 == 3)[:, None], 1e200 * X, X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ad.errors.ConditionWarning)
+        return brought("overflow", ranks, vast, "huber")
 
 
 def disks(ranks):

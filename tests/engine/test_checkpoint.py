@@ -36,8 +36,9 @@ def ended(monkeypatch, after):
 def same(one, other):
     assert one.client_params.equals(other.client_params)
     assert one.trace.equals(other.trace)
-    # With what left a client until inference.
     assert str(one.summary()) == str(other.summary())
+    # Messages of runs that were kept are counted once.
+    assert one.communication().to_frame().equals(other.communication().to_frame())
 
 
 # Method, network, options, chunks until the end, and the rounds that are not made again.
@@ -69,9 +70,10 @@ def test_an_ended_fit_goes_on(name, data, tmp_path, monkeypatch):
     assert sum(done) == whole.record.total_rounds - kept
 
 
-def test_a_limit_that_was_found_is_not_solved_for_again(data, tmp_path, monkeypatch):
+@pytest.mark.parametrize("method", [None, ad.ADFL(lam="cv")], ids=["default", "stages"])
+def test_a_limit_that_was_found_is_not_solved_for_again(method, data, tmp_path, monkeypatch):
     model = ad.DecentralizedGLM(data, CIRCLE, "binomial")
-    whole = model.fit()
+    whole = model.fit(method)
 
     def failing(*given):
         raise MemoryError
@@ -79,9 +81,9 @@ def test_a_limit_that_was_found_is_not_solved_for_again(data, tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr("adfl_stats._model_fitting.fit_record", failing)
         with pytest.raises(MemoryError):
-            model.fit(checkpoint=tmp_path)
+            model.fit(method, checkpoint=tmp_path)
     monkeypatch.setattr(limit, "_settle", failing)
-    same(model.fit(checkpoint=tmp_path), whole)
+    same(model.fit(method, checkpoint=tmp_path), whole)
 
 
 def begun(model, folder, monkeypatch):

@@ -9,7 +9,7 @@ __all__ = ["batches_of_ten"]
 PROGRAM = Path(program.__file__)
 
 
-CASES = ("one", "folder", "ordered", "pattern", "families", "arrays")
+CASES = ("one", "folder", "ordered", "pattern", "families", "arrays", "overflow")
 REFUSALS = [
     "res.bootstrap() fits the model again, and these results do not hold it any more",
     "res.sensitivity() fits the model again",

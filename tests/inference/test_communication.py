@@ -119,6 +119,27 @@ def test_no_message_is_forgotten(model, method, monkeypatch):
     assert 0 <= told["everybody, as the maximum"] - calls["largest"] <= looped
 
 
+def test_what_was_fitted_before_does_not_count():
+    """The search for numbers that overflow counts in fits that ask for it."""
+    alone, again = (ad.DecentralizedGLM(drawn(), NETWORK) for _ in range(2))
+    default = again.fit().communication().to_frame()
+    plain = [one.fit(ad.DFL()).communication().to_frame() for one in (alone, again)]
+    assert plain[0].equals(plain[1])
+    assert default.loc[0, "messages"] > plain[0].loc[0, "messages"]
+    assert again.fit().communication().to_frame().equals(default)
+
+
+def test_only_what_is_as_large_as_a_matrix_has_its_mark():
+    """Twelve starts have a dozen numbers and no matrix; with three classes X'X has p^2 numbers, fewer than P^2."""
+    table = ad.DecentralizedGLM(drawn(), NETWORK).fit().communication().to_frame()
+    assert not table.loc[(table["what"] == "its own numbers") & (table["phase"] != "model"), "matrix"].any()
+    data = drawn()
+    classes = ad.ClientData.from_arrays(data.X, np.arange(data.n_rows) % 3, np.repeat(data.labels, data.sizes))
+    table = ad.DecentralizedGLM(classes, NETWORK, "multinomial").fit(ad.DFL()).communication().to_frame()
+    sums = table[(table["phase"] == "model") & (table["to"] == "everybody, as the sum")]
+    assert sums[["largest", "matrix"]].to_numpy().tolist() == [[P * P, True]]
+
+
 def test_sums_maxima_and_rows_are_counted_by_hand():
     transport = Counted(Local())
     values = np.ones((M, 5))
