@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -134,13 +134,13 @@ class Conversion:
         check_columns(self.parsed, head, self.request.table)
         spec = formula_design(self.parsed, head, self.request.table, "ignore").model_spec
         if spec.transform_state:
-            self._refuse_terms(spec.transform_state)
+            self._refuse_terms(map(str, spec.transform_state))
         # The same rows without those before them: a lag or a mean in the formula gives other values.
         half = head.iloc[len(head) // 2 :]
         among, alone = (spec.get_model_matrix(rows, na_action="ignore").loc[half.index] for rows in (head, half))
         same = ((among == alone) | (among.isna() & alone.isna())).all(axis=0)
         if not same.all():
-            self._refuse_terms(same.index[~same])
+            self._refuse_terms(map(str, same.index[~same]))
         factors = {f for f, (kind, _) in spec.encoder_state.items() if kind.value == "categorical"}
         varying = {v for f, names in spec.factor_variables.items() if f.expr in factors for v in map(str, names)}
         response = str(self.parsed.lhs)
@@ -156,9 +156,10 @@ class Conversion:
                 return head
         raise ValueError(f"{self.request.table} has missing values in every row; no row is left to fit")
 
-    def _refuse_terms(self, terms: Any) -> None:
+    def _refuse_terms(self, terms: Iterable[str]) -> None:
+        # In an order of their own: all ranks say the same.
         raise ValueError(
-            f"the terms {listing(terms)} of the formula have values that depend on other rows; from_parquet sees one "
+            f"the terms {listing(sorted(terms))} of the formula have values that depend on other rows; from_parquet sees one "
             "batch of rows at a time. Compute them in the file, or use from_frame"
         )
 

@@ -26,6 +26,8 @@ __all__ = ["MPI"]
 
 T = TypeVar("T")
 
+# The name of the fact that says what is done.
+CALL = "the call"
 # Seconds within which all ranks report an error, where it is one of all of them: a bad argument, for example. Ours:
 # ranks reach the same line within milliseconds.
 PATIENCE = 2.0
@@ -214,17 +216,18 @@ class MPI:
         Parameters
         ----------
         facts : mapping
-            What all ranks must agree on, by name; versions and instruction sets besides.
+            What all ranks must agree on, by name, of which "the call" is compared first; versions and instruction sets
+            before that.
         """
-        mine = versions_here() | dict(facts)
-        everybody = self._comm.allgather(mine)
-        for name, value in everybody[0].items():
-            others = [rank for rank, facts in enumerate(everybody) if facts.get(name) != value]
-            if others:
-                theirs = everybody[others[0]].get(name)
+        versions = versions_here()
+        everybody = self._comm.allgather(versions | dict(facts))
+        for name in dict.fromkeys([*versions, CALL, *(name for given in everybody for name in given)]):
+            first, *others = [given.get(name) for given in everybody]
+            differ = [rank for rank, other in enumerate(others, 1) if other != first]
+            if differ:
                 raise ValueError(
-                    f"the ranks disagree about {name}: rank 0 has {value}, rank {others[0]} has {theirs}"
-                    + (f", and {len(others) - 1} more differ" if others[1:] else "")
+                    _disagreement(name, everybody[0], everybody[differ[0]], differ[0])
+                    + (f", and {len(differ) - 1} more differ" if differ[1:] else "")
                     + ". Every rank must run the same program on the same clients"
                 )
 
@@ -266,6 +269,20 @@ class MPI:
                 return False
             time.sleep(0.005)
         return True
+
+
+def _disagreement(name: str, first: Mapping[str, Any], other: Mapping[str, Any], rank: int) -> str:
+    """Return in words what rank 0 and another one were given, of which the fact `name` differs.
+
+    Calls of different kinds give different facts: what one of them lacks is no value that differs.
+    """
+    if name in first and name in other:
+        return f"the ranks disagree about {name}: rank 0 has {first[name]}, rank {rank} has {other[name]}"
+    here, there = (
+        one.get(CALL) or f"one with {', '.join(part for part in one if part not in versions_here())}"
+        for one in (first, other)
+    )
+    return f"the ranks make different calls: rank 0 {here}, rank {rank} {there}"
 
 
 Duplicates = tuple["Intracomm", "Intracomm", "dict[tuple[bool, ...], Comm]", int]

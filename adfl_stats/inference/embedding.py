@@ -12,7 +12,7 @@ from adfl_stats.data.batches import of_clients, row_blocks
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.transport import Members
 
-__all__ = ["check_same_rows", "embedding"]
+__all__ = ["check_same_clients", "check_same_rows", "embedding"]
 
 
 # A column lies in the span of others where the largest residual is below this part of its root mean square. Ours: the
@@ -20,14 +20,22 @@ __all__ = ["check_same_rows", "embedding"]
 IN_SPAN = 1e-6
 
 
+def check_same_clients(small: ClientData, large: ClientData, names: tuple[str, str], members: Members) -> None:
+    """Raise ValueError unless two designs have the same clients, each with as many rows.
+
+    All places call this together, and raise the same error.
+    """
+    differ = list(small.labels) != list(large.labels) or not np.array_equal(small.sizes, large.sizes)
+    if members.transport.largest(np.array([differ])):
+        raise ValueError(f"{names[0]} has other clients or rows than {names[1]}; build both from the same frame")
+
+
 def check_same_rows(small: ClientData, large: ClientData, names: tuple[str, str], members: Members) -> None:
-    """Raise ValueError unless two designs have the same clients, responses, offsets and weights, row by row.
+    """Raise ValueError unless two designs of the same clients have the same responses, offsets and weights.
 
     All places call this together, and raise the same error.
     """
     (one, other), somewhere = names, members.transport.largest
-    if somewhere(np.array([list(small.labels) != list(large.labels) or not np.array_equal(small.sizes, large.sizes)])):
-        raise ValueError(f"{one} has other clients or rows than {other}; build both from the same frame")
     for part, word in (
         ("classes", "classes"),
         ("y", "responses"),

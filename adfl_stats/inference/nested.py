@@ -9,15 +9,16 @@ import pandas as pd
 from scipy import stats
 from scipy.linalg import null_space
 
-from adfl_stats._arguments import listing, one_of
+from adfl_stats._archives import digest
+from adfl_stats._arguments import one_of
 from adfl_stats._types import Array
 from adfl_stats._warn import warn
 from adfl_stats.data.batches import batches, of_clients, row_blocks
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.transport import Members
 from adfl_stats.errors import ConditionWarning
-from adfl_stats.inference.embedding import check_same_rows, embedding
-from adfl_stats.inference.sites import Site, at_sites, model_of
+from adfl_stats.inference.nested_designs import NestedDesigns, check_places, rows_of_fit, rows_of_model
+from adfl_stats.inference.sites import Site, agree_on, at_sites, model_of
 from adfl_stats.losses.client_sums import linear_predictor
 from adfl_stats.losses.families import Family
 from adfl_stats.losses.point_sums import WeightedSums, sums_at
@@ -34,13 +35,17 @@ SCORE_COVARIANCES = ("sandwich", "nonrobust", "cluster")
 def likelihood_ratio_test(res: Results, restricted: Any) -> tuple[float, float, float]:
     """Return statistic, p-value and degrees of freedom of a restricted fit against this one."""
     small, large = _record_of(restricted, "restricted"), res.record
+    estimate = digest(small.params, small.weights)
+    agree_on(res, "compare_lr_test()", {"the columns of restricted": small.columns, "its estimate": estimate})
     if small.family != large.family:
         raise ValueError(f"the families differ: {small.family.label} and {large.family.label}")
     for fit in (small, large):
         if fit.penalty is not None or not fit.smooth:
             raise ValueError("a likelihood ratio test needs maximum likelihood fits, without a penalty; use wald_test")
-    designs = _rows_of(restricted, "restricted"), _rows_of(res, "this fit")
-    at_sites(res, "compare_lr_test()", lambda site: _nested(site, *designs, ("restricted", "this fit")))
+    check_places(res, restricted.model, "restricted")
+    names = ("restricted", "this fit")
+    designs = NestedDesigns(rows_of_fit(restricted, names[0]), rows_of_fit(res, names[1]), names)
+    at_sites(res, "compare_lr_test()", lambda site: designs.at(site)[1])
     if not (small.trusted == large.trusted).all():
         raise ValueError(
             "the two fits trust different clients, so that their likelihoods are of different data; fit the restricted "
@@ -60,7 +65,13 @@ def score_test(res: Results, larger: Any, cov_type: str | None) -> tuple[float, 
     """Return statistic, p-value and degrees of freedom of the further columns of a larger model, at this fit."""
     if not all(hasattr(type(larger), part) for part in ("fit", "from_formula")) or isinstance(larger, type):
         raise TypeError(f"larger is a {type(larger).__name__}; pass a DecentralizedGLM with further columns")
-    fit = res.record
+    fit, rows = res.record, larger.rows
+    facts = {
+        "the columns of larger": rows.data.names,
+        "its family": repr(rows.family),
+        "its rows": digest(rows.digests),
+    }
+    agree_on(res, f"score_test({cov_type})", facts)
     kind = one_of(cov_type, "cov_type", SCORE_COVARIANCES) if cov_type is not None else None
     if kind is None:
         kind = "cluster" if fit.cov_type.startswith("CR") else "sandwich"
@@ -68,40 +79,19 @@ def score_test(res: Results, larger: Any, cov_type: str | None) -> tuple[float, 
         raise ValueError("a score test needs an estimate that solves the estimating equation, without a penalty")
     if larger.family != fit.family:
         raise ValueError(f"larger has the family {larger.family.label!r} and this fit {fit.family.label!r}")
-    designs = _rows_of(res, "this fit"), larger.data
+    check_places(res, larger, "larger")
+    designs = NestedDesigns(rows_of_fit(res, "this fit"), rows_of_model(larger, fit), ("this fit", "larger"))
 
     def work(site: Site) -> tuple[float, float, float]:
-        B, members = _nested(site, *designs, ("this fit", "larger")), site.members
-        data, q, weights = site.ours(larger.data), fit.family.outputs, members.ours(fit.total_weights)
+        data, B = designs.at(site)
+        members, q = site.members, fit.family.outputs
+        weights = members.ours(fit.total_weights)
         theta, parts = res.params.to_numpy().reshape(q, -1) @ B.T, site.place.batches()
         point = sums_at(data, larger.family, theta.ravel(), weights, total=members.total, parts=parts)
         directions = _directions(B, data, q, members)
         return _efficient_score(point.weighted_sums, weights, directions, kind, res.scale, members)
 
     return at_sites(res, f"score_test({kind})", work)
-
-
-def _nested(site: Site, small: ClientData, large: ClientData, names: tuple[str, str]) -> Array:
-    """Return B with X_small = X_large B; ValueError where the models are not nested."""
-    small, large = site.ours(small), site.ours(large)
-    check_same_rows(small, large, names, site.members)
-    if len(small.names) >= len(large.names):
-        raise ValueError(
-            f"{names[0]} has the columns {listing(small.names)}, {names[1]} {listing(large.names)}; the second must "
-            "have more of them"
-        )
-    return embedding(small, large, names, site.members)
-
-
-def _rows_of(res: Any, name: str) -> ClientData:
-    """Return the rows of a fit that are here; ValueError where it no longer holds them."""
-    data = res.data if res.data is not None else getattr(res.model, "data", None)
-    if data is None:
-        raise ValueError(
-            f"whether the models are nested is checked on the rows, and {name} no longer holds them; fit it with "
-            "keep_data=True"
-        )
-    return data
 
 
 def _directions(B: Array, data: ClientData, outputs: int, members: Members) -> tuple[Array, Array]:

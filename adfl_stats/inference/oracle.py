@@ -18,6 +18,7 @@ from adfl_stats._text import framed, printable_lines
 from adfl_stats._types import Array, ClientSet, Mask
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.pooled import PointEstimate, local_estimates, pooled_estimate
+from adfl_stats.engine.rank_data import RankData
 from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.inference.joined import own_record
 from adfl_stats.inference.record import FitRecord
@@ -81,7 +82,8 @@ class OracleComparison:
             worst : the largest of them in absolute value.
             variance_ratio : mean over the coefficients of the oracle's variance over the estimate's own: below
             one for estimates that leave normal clients out; it does not include bias, and may exceed one where
-            abnormal clients are counted in.
+            abnormal clients are counted in. With a penalty it leaves out coefficients of which a client's rows say
+            nothing (a column of zeros).
             efficiency : P / (P + d' V^-1 d), an estimate from this one data set of the oracle's mean squared
             error over the estimate's, both in the metric of V. The oracle's error and d are uncorrelated for
             any consistent estimate, because the oracle is efficient, so their squares add up; bias counts in
@@ -144,7 +146,8 @@ def compare_with_oracle(fit: FitRecord, data: ClientData, abnormal: ClientSet) -
     params, family, penalty, members = fit.params, fit.family, fit.penalty, fit.members
     normal = members.ours(~abnormal_mask(abnormal, fit.all_labels))
     oracle = pooled_estimate(data, family, normal, params, penalty, members)
-    if oracle is None:
+    # A penalty gives a coefficient of which these rows say nothing an estimate, without variance.
+    if oracle is None or not np.diag(oracle.covariance).all():
         raise ValueError(
             f"the rows of the {members.count(normal)} clients outside abnormal do not determine all "
             f"{len(fit.names)} coefficients; leave coefficients out, or name fewer clients in abnormal"
@@ -201,9 +204,20 @@ def _line(
     return words | {
         "distance": float(np.sqrt(members.mean(np.square(distances)).mean())),
         "worst": float(members.transport.largest(distances).max()),
-        "variance_ratio": float(members.mean(expected / variances).mean()),
+        "variance_ratio": _variance_ratio(expected, variances, members),
         "efficiency": len(expected) / (len(expected) + squared),
     }
+
+
+def _variance_ratio(expected: Array, variances: Array, members: Members) -> float:
+    """Return the mean over the coefficients of an expected variance (P,) over those of estimates (k, P).
+
+    A coefficient of which a client's rows say nothing has an estimate by a penalty, of variance zero: it has no ratio.
+    """
+    without = variances == 0.0
+    ratios = members.sum(np.where(without, 0.0, expected / np.where(without, 1.0, variances)))
+    counts = members.sum(np.where(without, 0.0, 1.0))
+    return float((ratios[counts > 0.0] / counts[counts > 0.0]).mean())
 
 
 def _alone(estimate: PointEstimate) -> tuple[Array, Array]:
@@ -227,6 +241,11 @@ def _absent(P: int) -> PointEstimate:
 def _checked(fit: FitRecord, data: ClientData) -> ClientData:
     """Return the data if they are those of the fit, as far as it can tell."""
     if not isinstance(data, ClientData):
+        if isinstance(data, RankData):
+            raise TypeError(
+                "data is a RankData, of which each rank has the rows of its own clients; fit with keep_data=True, and "
+                "leave data out"
+            )
         raise TypeError(f"data is a {type(data).__name__}; pass the model's data, data=model.data")
     same = data.labels.equals(fit.labels) and list(data.names) == fit.columns and data.classes == fit.classes
     if not same or not np.array_equal(data.sizes, fit.sizes):

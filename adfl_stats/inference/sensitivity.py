@@ -18,7 +18,7 @@ from adfl_stats._types import Array
 from adfl_stats.inference.record import Recipe
 from adfl_stats.inference.refits import Refitter
 from adfl_stats.inference.screening import screen_fit
-from adfl_stats.inference.sites import model_of, on_problem
+from adfl_stats.inference.sites import agree_on, model_of, on_problem
 from adfl_stats.methods import ADFL, DFL, Bridge, Method, TrimmedScores
 from adfl_stats.network.network import Network
 
@@ -165,6 +165,7 @@ class Sensitivity:
 def sensitivity_of(res: Results, *, clients: bool, progress: bool) -> Sensitivity:
     """Fit again under other choices."""
     model, recipe = model_of(res, "sensitivity")
+    agree_on(res, f"sensitivity(clients={clients})")
     rows: dict[tuple[str, str], _Row] = {BASE: _row(res)}
     with warnings.catch_warnings():
         # Warnings of the fits that are compared are about them; the table shows what they lead to.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +19,7 @@ from adfl_stats.inference.record import Recipe
 if TYPE_CHECKING:
     from adfl_stats.inference.results import Results
 
-__all__ = ["Site", "at_sites", "model_of", "on_problem"]
+__all__ = ["Site", "agree_on", "at_sites", "model_of", "on_problem"]
 
 T = TypeVar("T")
 
@@ -68,9 +68,32 @@ def at_sites(res: Results, call: str, work: Callable[[Site], T]) -> T:
     with one_blas_thread():
         if res._ranks is None:
             return work(Site(Local(batch_bounds(M, int(fit.sizes.sum()))), M))
-        facts = {"the call": call, "the results": digest(fit.params, fit.weights)}
         rows = model_of(res, call)[0].rows
-        return rows.run(res._ranks, facts, lambda place: work(Site(place, M)))
+        return rows.run(res._ranks, _facts(res, call), lambda place: work(Site(place, M)))
+
+
+def agree_on(res: Results, call: str, facts: Mapping[str, Any] | None = None) -> None:
+    """Raise ValueError where the ranks of a fit make different calls; nothing in one process.
+
+    For calls with arguments that all ranks must have alike, and for those that consist of several fits.
+
+    Parameters
+    ----------
+    res : Results
+        The fit.
+    call : str
+        What is done, in words.
+    facts : mapping, optional
+        What the ranks must agree on besides, by name.
+    """
+    if res._ranks is not None:
+        with res._ranks.together():
+            res._ranks.agree(_facts(res, call) | dict(facts or {}))
+
+
+def _facts(res: Results, call: str) -> dict[str, Any]:
+    """Return what the ranks of a fit must agree on before they work on its rows."""
+    return {"the call": call, "the results": digest(res.record.params, res.record.weights)}
 
 
 def on_problem(res: Results, call: str, work: Callable[[Problem], T]) -> T:
@@ -90,8 +113,8 @@ def model_of(res: Results, call: str) -> tuple[Any, Recipe]:
     model, recipe = res.model, res.record.recipe
     if isinstance(model, ModelNames) or recipe is None:
         raise ValueError(
-            f"res.{call.partition('(')[0]}() fits the model again, and these results do not hold it any more (they "
-            "were saved, pickled, loaded, told to remove_data, or all of their inference was computed). Fit again with "
+            f"res.{call.partition('(')[0]}() needs the model, and these results do not hold it any more (they were "
+            "saved, pickled, loaded, told to remove_data, or all of their inference was computed). Fit again with "
             "keep_data=True"
         )
     return model, recipe
