@@ -159,8 +159,8 @@ class Conversion:
     def _refuse_terms(self, terms: Iterable[str]) -> None:
         # In an order of their own: all ranks say the same.
         raise ValueError(
-            f"the terms {listing(sorted(terms))} of the formula have values that depend on other rows; from_parquet sees one "
-            "batch of rows at a time. Compute them in the file, or use from_frame"
+            f"the terms {listing(sorted(terms))} of the formula have values that depend on other rows; from_parquet "
+            "sees one batch of rows at a time. Compute them in the file, or use from_frame"
         )
 
     # ---- first pass ------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ def with_zeros(data: ClientData, clients: Mask) -> ClientData:
     X, y = changeable(data.X), changeable(data.y)
     linear_offset = None if data.linear_offset is None else changeable(data.linear_offset)
     weights = None if data.row_weights is None else changeable(data.row_weights)
-    # A response of another client is in the family's domain.
-    response = float(data.y[data.offsets[np.argmin(clients)]])
+    # A response of another client is in the family's domain; so is 1, where a place has no other.
+    response = 1.0 if clients.all() else float(data.y[data.offsets[np.argmin(clients)]])
     for m in np.flatnonzero(clients):
         rows = slice(*data.offsets[m : m + 2])
         X[rows], y[rows] = 0.0, response

@@ -42,9 +42,9 @@ def likelihood_ratio_test(res: Results, restricted: Any) -> tuple[float, float, 
     for fit in (small, large):
         if fit.penalty is not None or not fit.smooth:
             raise ValueError("a likelihood ratio test needs maximum likelihood fits, without a penalty; use wald_test")
-    check_places(res, restricted.model, "restricted")
     names = ("restricted", "this fit")
     designs = NestedDesigns(rows_of_fit(restricted, names[0]), rows_of_fit(res, names[1]), names)
+    check_places(res, restricted.model, "restricted")
     at_sites(res, "compare_lr_test()", lambda site: designs.at(site)[1])
     if not (small.trusted == large.trusted).all():
         raise ValueError(
@@ -65,12 +65,8 @@ def score_test(res: Results, larger: Any, cov_type: str | None) -> tuple[float, 
     """Return statistic, p-value and degrees of freedom of the further columns of a larger model, at this fit."""
     if not all(hasattr(type(larger), part) for part in ("fit", "from_formula")) or isinstance(larger, type):
         raise TypeError(f"larger is a {type(larger).__name__}; pass a DecentralizedGLM with further columns")
-    fit, rows = res.record, larger.rows
-    facts = {
-        "the columns of larger": rows.data.names,
-        "its family": repr(rows.family),
-        "its rows": digest(rows.digests),
-    }
+    fit, rows, family = res.record, larger.rows, repr(larger.family)
+    facts = {"the columns of larger": rows.data.names, "its family": family, "its rows": digest(rows.digests)}
     agree_on(res, f"score_test({cov_type})", facts)
     kind = one_of(cov_type, "cov_type", SCORE_COVARIANCES) if cov_type is not None else None
     if kind is None:
@@ -79,8 +75,8 @@ def score_test(res: Results, larger: Any, cov_type: str | None) -> tuple[float, 
         raise ValueError("a score test needs an estimate that solves the estimating equation, without a penalty")
     if larger.family != fit.family:
         raise ValueError(f"larger has the family {larger.family.label!r} and this fit {fit.family.label!r}")
-    check_places(res, larger, "larger")
     designs = NestedDesigns(rows_of_fit(res, "this fit"), rows_of_model(larger, fit), ("this fit", "larger"))
+    check_places(res, larger, "larger")
 
     def work(site: Site) -> tuple[float, float, float]:
         data, B = designs.at(site)

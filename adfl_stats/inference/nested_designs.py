@@ -78,7 +78,7 @@ def rows_of_fit(res: Any, name: str) -> Rows:
 
 
 def rows_of_model(model: Any, fit: FitRecord) -> Rows:
-    """Return how to find the rows of a model as the method of a fit has them: without clients whose numbers overflow."""
+    """Return how to find the rows of a model that the method of a fit works on: without numbers that overflow."""
     recipe = fit.recipe
     assert recipe is not None, "fits that hold rows know their method"
     return lambda: model.rows.data_for(recipe.method)
