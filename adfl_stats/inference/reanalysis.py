@@ -119,8 +119,8 @@ class Reanalysis(CoefficientInference):
         """Test a restricted model against this one by their likelihood ratio, as statsmodels does.
 
         Over the rows of the trusted clients, which must be the same in both fits. It takes rows as independent and
-        clients as sharing one parameter; otherwise use `wald_test`. Where this fit was over ranks of MPI, all of them
-        make this call together.
+        clients as sharing one parameter; otherwise use `wald_test`. A client whose numbers overflow in either model is
+        in neither. Where this fit was over ranks of MPI, all of them make this call together.
 
         Parameters
         ----------
@@ -151,8 +151,9 @@ class Reanalysis(CoefficientInference):
     def score_test(self, larger: DecentralizedGLM, cov_type: str | None = None) -> tuple[float, float, float]:
         """Test further columns by their score at this fit, without fitting the larger model.
 
-        Rao's test with the weights of this fit, as ``GLM.score_test`` of statsmodels. Where this fit was over ranks of
-        MPI, all of them make this call together.
+        Rao's test with the weights of this fit, as ``GLM.score_test`` of statsmodels. A client whose numbers overflow in
+        either model counts in neither, unless it counts for this fit's method, which then names it. Where this fit was
+        over ranks of MPI, all of them make this call together.
 
         Parameters
         ----------

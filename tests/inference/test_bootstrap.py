@@ -146,7 +146,7 @@ def test_refusals():
         model.fit(ad.ADFL(lam=2.0), rounds=50).bootstrap(5)
     res.remove_data()
     for what in ("bootstrap", "sensitivity", "majority"):
-        with pytest.raises(ValueError, match=rf"res.{what}\(\) fits the model again.*keep_data=True"):
+        with pytest.raises(ValueError, match=rf"res.{what}\(\) needs the model.*keep_data=True"):
             getattr(res, what)()
     kept = model.fit(keep_data=True)
     kept.record.at_estimate.parts()

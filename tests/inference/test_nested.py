@@ -1,5 +1,7 @@
 """Likelihood ratio and score tests against statsmodels, goodness of fit against sums over each client's rows."""
 
+import warnings
+
 import numpy as np
 import pytest
 import statsmodels.api as sm
@@ -89,6 +91,51 @@ def test_clients_that_are_set_aside_have_no_part():
     assert_allclose(large.compare_lr_test(small), known[0].compare_lr_test(known[1]), rtol=1e-3)
 
 
+OVERFLOWS = CLIENT == 5
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+@pytest.mark.parametrize("keep_data", [False, True])
+@pytest.mark.parametrize("column", [1, 3])
+def test_a_client_whose_numbers_overflow_is_in_neither_model(family, keep_data, column):
+    """In a column that both models have, or the larger one alone: the tests are those of data without the client."""
+    X, y = rows(family, 4)
+    vast, rest = X.copy(), ~OVERFLOWS
+    vast[OVERFLOWS, column] *= 1e200
+    pairs = []
+    for design, keep in ((vast, slice(None)), (X, rest)):
+        net = ad.networks.complete(len(np.unique(CLIENT[keep])), labels=np.unique(CLIENT[keep]))
+        large, small = (
+            ad.DecentralizedGLM(ad.ClientData.from_arrays(design[keep][:, :p], y[keep], CLIENT[keep]), net, family)
+            for p in (4, 2)
+        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*client.* set aside")
+            res = large.fit(heterogeneity="none", tolerance=0.001, keep_data=keep_data)
+            weights = ad.DFL(weights=(res.client_weights > 0.1).astype(float))
+            pairs.append((large, *(one.fit(weights, tolerance=0.001, keep_data=keep_data) for one in (large, small))))
+    (large, res, restricted), (alike, others, fewer) = pairs
+    assert res.client_weights[5] == 0.0
+    assert (others.client_weights == 1.0).all()
+    assert_allclose(res.compare_lr_test(restricted), others.compare_lr_test(fewer), rtol=1e-9)
+    for kind in ("sandwich", "nonrobust", "cluster"):
+        assert_allclose(restricted.score_test(large, kind), fewer.score_test(alike, kind), rtol=1e-9)
+
+
+def test_a_score_test_leaves_a_client_out_that_overflows_in_the_larger_model_alone():
+    """This fit counts it; without its row the efficient score is still one of the others' rows, at this estimate."""
+    X, y = rows("gaussian", 4)
+    vast = X.copy()
+    vast[OVERFLOWS, 3] *= 1e200
+    small = model_of(X[:, :2], y, "gaussian").fit(heterogeneity="none")
+    assert small.client_weights[5] > 0.99
+    without = small.score_test(model_of(vast, y, "gaussian"))
+    assert_allclose(without[0], small.score_test(model_of(X, y, "gaussian"))[0], rtol=0.5)
+    trusting = model_of(X[:, :2], y, "gaussian").fit(ad.DFL())
+    with pytest.raises(ValueError, match=r"numbers of 1 client\(s\) overflow where the others agree: 5"):
+        trusting.score_test(model_of(vast, y, "gaussian"))
+
+
 def named(X, y, names, **words):
     data = ad.ClientData.from_arrays(X, y, CLIENT, names=names, **words)
     return ad.DecentralizedGLM(data, ad.networks.complete(M), "poisson")
@@ -155,6 +202,14 @@ def test_refusals():
         large.score_test(model_of(X[:, :2], y, "poisson"))
     with pytest.raises(ValueError, match="cov_type is 'HC3'"):
         small.score_test(model_of(X, y, "poisson"), "HC3")
+
+
+def test_goodness_of_fit_needs_the_model():
+    X, y = rows("poisson", 3)
+    res = fit(X, y, "poisson")
+    res.remove_data()
+    with pytest.raises(ValueError, match=r"res.goodness_of_fit\(\) needs the model.*keep_data=True"):
+        res.goodness_of_fit()
 
 
 def test_goodness_of_fit_is_a_sum_over_rows():

@@ -173,6 +173,11 @@ def fewer_rows(model):
             TypeError,
             "data is a DecentralizedGLM; pass the model's data",
         ),
+        (
+            lambda res, model: res.oracle([1], data=object.__new__(ad.RankData)),
+            TypeError,
+            "data is a RankData, of which each rank.*; fit with keep_data=True, and leave data out",
+        ),
         (lambda res, model: res.oracle([1], data=fewer_rows(model)), ValueError, "data are not those of the fit: they"),
         (lambda res, model: res.oracle([99], data=model.data), ValueError, "abnormal names 99, not among the clients"),
     ],
@@ -183,11 +188,36 @@ def test_bad_arguments(case, call, error, message):
         call(res, model)
 
 
-def test_normal_clients_that_determine_too_little():
+def penalised(absent, penalty):
+    """A fit of four clients, of which some have zeros for a column."""
     rng = np.random.default_rng(5)
     X, client = rng.normal(size=(80, 2)), np.repeat(np.arange(4), 20)
-    X[client < 3, 1] = 0.0
+    X[client < absent, 1] = 0.0
     data = ad.ClientData.from_arrays(X, X.sum(axis=1) + rng.normal(size=80), client)
-    res = ad.DecentralizedGLM(data, ad.networks.complete(4)).fit(ad.DFL(), keep_data=True)
+    return ad.DecentralizedGLM(data, ad.networks.complete(4), penalty=penalty).fit(ad.DFL(), keep_data=True)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_coefficient_that_a_client_has_from_the_penalty_alone_has_no_variance_ratio():
+    res = penalised(1, ad.Ridge(0.1))
+    found, local = res.oracle([3]), []
+    assert_allclose(found.local.iloc[0, 1], 0.0, atol=1e-12)
+    for m in range(3):
+        rows = slice(20 * m, 20 * m + 20)
+        X, theta = res.data.X[rows], found.local.iloc[m].to_numpy()
+        # The penalty is beside the mean of 20 losses.
+        bread, scores = np.linalg.inv(X.T @ X + 2.0 * np.eye(2)), X * (res.data.y[rows] - X @ theta)[:, None]
+        local.append(np.diag(bread @ scores.T @ scores @ bread))
+    expected = found.coefficients["oracle_se"].to_numpy() ** 2
+    with np.errstate(divide="ignore"):
+        ratios = expected / np.array(local)
+    assert np.isinf(ratios[0, 1])
+    by_hand = (ratios[:, 0].mean() + ratios[1:, 1].mean()) / 2
+    assert_allclose(found.to_frame().loc["local", "variance_ratio"], by_hand, rtol=1e-6)
+
+
+@pytest.mark.parametrize("penalty", [None, ad.Ridge(0.1)])
+def test_normal_clients_that_determine_too_little(penalty):
+    res = penalised(3, penalty)
     with pytest.raises(ValueError, match="rows of the 3 clients outside abnormal do not determine all 2 coefficients"):
         res.oracle([3])
