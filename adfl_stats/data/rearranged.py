@@ -14,16 +14,19 @@ from adfl_stats.data.views import changeable, frozen
 __all__ = ["reordered", "with_zeros"]
 
 
+# What stands for the responses of a client that is set aside: in the domain of all families, and the same whichever
+# clients are in this place.
+RESPONSE = 1.0
+
+
 def with_zeros(data: ClientData, clients: Mask) -> ClientData:
     """Return the data with zeros for the rows of some clients (M,); see `ClientData.setting_aside`."""
     X, y = changeable(data.X), changeable(data.y)
     linear_offset = None if data.linear_offset is None else changeable(data.linear_offset)
     weights = None if data.row_weights is None else changeable(data.row_weights)
-    # A response of another client is in the family's domain; so is 1, where a place has no other.
-    response = 1.0 if clients.all() else float(data.y[data.offsets[np.argmin(clients)]])
     for m in np.flatnonzero(clients):
         rows = slice(*data.offsets[m : m + 2])
-        X[rows], y[rows] = 0.0, response
+        X[rows], y[rows] = 0.0, RESPONSE
         if linear_offset is not None:
             linear_offset[rows] = 0.0
         if weights is not None:

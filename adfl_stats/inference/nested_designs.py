@@ -50,7 +50,6 @@ def _set_aside_alike(small: ClientData, large: ClientData) -> tuple[ClientData, 
     aside = ~(small.counted & large.counted)
     if not aside.any():
         return small, large
-    # In both anew: what stands for the rows of a client depends on who else is set aside.
     return small.setting_aside(aside), large.setting_aside(aside)
 
 

@@ -16,6 +16,7 @@ from adfl_stats._arguments import listing
 from adfl_stats._client_sets import abnormal_mask
 from adfl_stats._text import framed, printable_lines
 from adfl_stats._types import Array, ClientSet, Mask
+from adfl_stats.data.batches import batches
 from adfl_stats.data.client_data import ClientData
 from adfl_stats.engine.pooled import PointEstimate, local_estimates, pooled_estimate
 from adfl_stats.engine.rank_data import RankData
@@ -23,6 +24,7 @@ from adfl_stats.engine.transport import EVERYBODY, Members
 from adfl_stats.inference.joined import own_record
 from adfl_stats.inference.record import FitRecord
 from adfl_stats.inference.sites import Site, at_sites
+from adfl_stats.losses.families import Family
 
 if TYPE_CHECKING:
     from adfl_stats.inference.results import Results
@@ -146,8 +148,13 @@ def compare_with_oracle(fit: FitRecord, data: ClientData, abnormal: ClientSet) -
     params, family, penalty, members = fit.params, fit.family, fit.penalty, fit.members
     normal = members.ours(~abnormal_mask(abnormal, fit.all_labels))
     oracle = pooled_estimate(data, family, normal, params, penalty, members)
-    # A penalty gives a coefficient of which these rows say nothing an estimate, without variance.
-    if oracle is None or not np.diag(oracle.covariance).all():
+    said = _said(data, family)
+
+    def somewhere(some: Mask) -> Mask:
+        return np.asarray(members.sum(said & some[:, None]) > 0)
+
+    # A penalty gives an estimate also to a coefficient of which these rows say nothing.
+    if oracle is None or not somewhere(normal).all():
         raise ValueError(
             f"the rows of the {members.count(normal)} clients outside abnormal do not determine all "
             f"{len(fit.names)} coefficients; leave coefficients out, or name fewer clients in abnormal"
@@ -156,6 +163,7 @@ def compare_with_oracle(fit: FitRecord, data: ClientData, abnormal: ClientSet) -
     pooled = pooled_estimate(data, family, everybody, oracle.params, penalty, members) or _absent(len(params))
     here = PointEstimate(params, fit.sandwich if fit.smooth else np.full_like(oracle.covariance, np.nan))
     own, variances = _local(data, fit, normal, oracle.params)
+    variances = np.where(said[normal], variances, 0.0)
     known: Mask = np.asarray(np.isfinite(own).all(axis=1))
     theta = fit.theta[normal]
 
@@ -165,7 +173,9 @@ def compare_with_oracle(fit: FitRecord, data: ClientData, abnormal: ClientSet) -
     trusted, rows = counts(fit.trusted), counts(normal)
     table = pd.DataFrame(
         {
-            "fit": _line(*_alone(here), oracle, *trusted),
+            "fit": _line(
+                params[None], np.where(somewhere(fit.trusted), np.diag(here.covariance), 0.0)[None], oracle, *trusted
+            ),
             "clients": _line(theta, np.full_like(theta, np.nan), oracle, *trusted, members.of(normal)),
             "oracle": _line(*_alone(oracle), oracle, *rows),
             "pooled": _line(*_alone(pooled), oracle, *counts(everybody)),
@@ -178,6 +188,14 @@ def compare_with_oracle(fit: FitRecord, data: ClientData, abnormal: ClientSet) -
         pd.DataFrame(members.gather(own), index=index, columns=fit.names),
         table,
     )
+
+
+def _said(data: ClientData, family: Family) -> Mask:
+    """Return of which coefficients the rows of our clients say something, (m, P): not of those of columns of zeros."""
+    said = np.zeros((data.n_clients, data.X.shape[1]), dtype=bool)
+    for batch in batches(data, 1):
+        said[batch.clients] |= batch.sums(np.abs(data.X[batch.rows])) > 0.0
+    return np.tile(said, family.outputs)
 
 
 def _local(data: ClientData, fit: FitRecord, normal: Mask, start: Array) -> tuple[Array, Array]:
@@ -212,7 +230,7 @@ def _line(
 def _variance_ratio(expected: Array, variances: Array, members: Members) -> float:
     """Return the mean over the coefficients of an expected variance (P,) over those of estimates (k, P).
 
-    A coefficient of which a client's rows say nothing has an estimate by a penalty, of variance zero: it has no ratio.
+    There is no ratio to a variance of zero: of a coefficient that a client has by a penalty alone.
     """
     without = variances == 0.0
     ratios = members.sum(np.where(without, 0.0, expected / np.where(without, 1.0, variances)))

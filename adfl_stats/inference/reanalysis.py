@@ -151,9 +151,9 @@ class Reanalysis(CoefficientInference):
     def score_test(self, larger: DecentralizedGLM, cov_type: str | None = None) -> tuple[float, float, float]:
         """Test further columns by their score at this fit, without fitting the larger model.
 
-        Rao's test with the weights of this fit, as ``GLM.score_test`` of statsmodels. A client whose numbers overflow in
-        either model counts in neither, unless it counts for this fit's method, which then names it. Where this fit was
-        over ranks of MPI, all of them make this call together.
+        Rao's test with the weights of this fit, as ``GLM.score_test`` of statsmodels. A client whose numbers overflow
+        in either model is in neither; a method that sets no client aside names it. Where this fit was over ranks of
+        MPI, all of them make this call together.
 
         Parameters
         ----------

@@ -27,17 +27,19 @@ ABNORMAL = [0, 1]
 CHOICES = sensitivity._choices
 
 
-def rows(family, columns):
-    """Some clients have altered responses."""
+def rows(family, columns, vast):
+    """Some clients have altered responses, another one a last column in another unit."""
     sim = ad.simulate.glm_design(family, M=M, n=(12, 25), p=3, seed=4)
     y, bad = sim.y.copy(), sim.client < len(ABNORMAL)
     y[bad] = -y[bad] if family == "gaussian" else 1.0 - y[bad]
-    return sim.X[:, :columns], y, sim.client
+    X = sim.X.copy()
+    X[sim.client == 4, -1] *= vast
+    return X[:, :columns], y, sim.client
 
 
-def data_of(family, columns, ranks, *, by_rank):
+def data_of(family, columns, ranks, *, by_rank, vast):
     """All rows, or those of the clients of this rank, by the shares of ranks that have all rows."""
-    X, y, client = rows(family, columns)
+    X, y, client = rows(family, columns, vast)
     if not by_rank:
         return ad.ClientData.from_arrays(X, y, client)
     bounds = batch_bounds(M, len(y))
@@ -46,10 +48,11 @@ def data_of(family, columns, ranks, *, by_rank):
     return ad.RankData.of(ad.ClientData.from_arrays(X[mine], y[mine], client[mine]) if mine.any() else None, ranks)
 
 
-def fits(family, ranks, *, by_rank):
+def fits(family, ranks, *, by_rank, vast=1.0):
     """A model and a smaller one, and how to fit them so that they can be fitted again."""
     models = [
-        ad.DecentralizedGLM(data_of(family, columns, ranks, by_rank=by_rank), CIRCLE, family) for columns in (3, 2)
+        ad.DecentralizedGLM(data_of(family, columns, ranks, by_rank=by_rank, vast=vast), CIRCLE, family)
+        for columns in (3, 2)
     ]
     return *models, {"keep_data": True, "transport": None if by_rank else ranks}
 
@@ -84,9 +87,18 @@ def again(ranks, *, by_rank):
     tests = {"ratio": plain.compare_lr_test(restricted)}
     tests |= {kind: restricted.score_test(large, kind) for kind in ("sandwich", "nonrobust", "cluster")}
     tests |= {"goodness of fit": res.goodness_of_fit().to_numpy()}
+    tests |= overflowing(ranks, by_rank=by_rank)
     how.pop("keep_data")
     tests |= {"starts": ad.compare_starts(large, {"mean": np.zeros(3)}, heterogeneity="none", **how).to_numpy()}
     return lines(made) + told("tests", {name: np.array(one) for name, one in tests.items()})
+
+
+def overflowing(ranks, *, by_rank):
+    """Nested tests where the larger model sets a client aside."""
+    large, small, how = fits("gaussian", ranks, by_rank=by_rank, vast=1e200)
+    res = large.fit(heterogeneity="none", **how)
+    restricted = small.fit(ad.DFL(weights=res.client_weights), **how)
+    return {"ratio without": res.compare_lr_test(restricted), "score without": restricted.score_test(large)}
 
 
 def differing(ranks, *, by_rank):

@@ -169,7 +169,21 @@ def refused(ranks):
     kept = model.fit(ad.DFL(), keep_data=True, **plain)
     assert kept.data is None
     assert kept.model.data.n_clients < M
+    whole = ad.DecentralizedGLM(mine, CIRCLE).fit(ad.DFL(), keep_data=True, **plain)
+    smaller = ad.RankData.from_parquet(FOLDER / "one.parquet", "y ~ 1", "client", ranks)
+    nested = [ad.DecentralizedGLM(data, CIRCLE) for data in (small, smaller)]
+    restrictions = [one.fit(ad.DFL(), keep_data=True, **plain) for one in nested]
+    first = ranks.rank == 0
     calls = [
+        lambda: kept.compare_lr_test(restrictions[ranks.rank]),
+        lambda: restrictions[1].score_test((model, nested[0])[ranks.rank]),
+        lambda: kept.sensitivity() if first else kept.bootstrap(4),
+        lambda: kept.sensitivity(clients=first),
+        lambda: kept.goodness_of_fit() if first else model.fit(ad.DFL(), **plain),
+        lambda: whole.compare_lr_test(restrictions[0]),
+        lambda: whole.score_test(nested[0]),
+        lambda: kept.oracle(["c00"], data=data),
+        lambda: res.goodness_of_fit(),
         lambda: res.bootstrap(20),
         lambda: res.sensitivity(),
         lambda: res.majority(),
@@ -193,6 +207,7 @@ def refused(ranks):
         lambda: ad.RankData.from_parquet(FOLDER / f"own{ranks.rank}", FORMULA, "client", ranks, order=CIRCLE.labels),
         lambda: ad.RankData.from_parquet(FOLDER / "one.parquet", "y ~ x9", "client", ranks),
         lambda: ad.RankData.from_parquet(FOLDER / "one.parquet", "y ~ center(x1)", "client", ranks),
+        lambda: ad.RankData.from_parquet(FOLDER / "one.parquet", "y ~ scale(x1) + bs(x1, df=4)", "client", ranks),
         lambda: ad.RankData.from_parquet(FOLDER / "one.parquet", ("y ~ x1", "y ~ 1")[ranks.rank], "client", ranks),
         lambda: ad.RankData.from_parquet(FOLDER / "one.parquet", FORMULA, ("client", None)[ranks.rank], ranks),
         lambda: ad.RankData.from_parquet(
