@@ -95,6 +95,8 @@ def estimated_alpha(
     M, all_vast = network.n_clients, transport.gather(vast)
     if 2 * all_vast.sum() >= M:
         raise too_many_overflow(network.labels[all_vast].tolist(), M)
+    # Weight zero times a number that overflows is none.
+    data = data.setting_aside(vast) if vast.any() else data
 
     def fitted_to(kept: Mask, before: _Fit | None) -> _Fit:
         glm = GLM(data, replace(family, par=1.0))

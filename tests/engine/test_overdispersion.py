@@ -91,6 +91,14 @@ def test_saved_results_keep_alpha(counts, tmp_path):
     assert str(again.summary()) == str(res.summary())
 
 
+def test_a_client_whose_numbers_overflow_has_no_part_in_alpha(counts):
+    vast = counts.assign(x=np.where(counts["site"] == 7, 1e200, 1.0) * counts["x"])
+    rest = counts[counts["site"] != 7]
+    peer = smf.negativebinomial("y ~ x", rest).fit(disp=0)
+    model = build(vast)
+    assert model.family.par == pytest.approx(peer.params["alpha"], rel=1e-3)
+
+
 def test_counts_that_overflow_are_refused_before_alpha():
     X, client = np.random.default_rng(0).normal(size=(60, 2)), np.repeat(np.arange(6), 10)
     data = ad.ClientData.from_arrays(X, np.arange(60.0) * 1e300, client)
