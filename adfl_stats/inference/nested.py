@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["goodness_by_client", "likelihood_ratio_test", "score_test"]
 
 SCORE_COVARIANCES = ("sandwich", "nonrobust", "cluster")
+# Constants that families estimate before a fit, and how they are given.
+CONSTANTS = {
+    "negativebinomial": ("alpha", "ad.family('negativebinomial', alpha=...)"),
+    "huber": ("k", "ad.Huber(scale=...)"),
+}
 
 
 def likelihood_ratio_test(res: Results, restricted: Any) -> tuple[float, float, float]:
@@ -37,8 +42,7 @@ def likelihood_ratio_test(res: Results, restricted: Any) -> tuple[float, float, 
     small, large = _record_of(restricted, "restricted"), res.record
     estimate = digest(small.params, small.weights)
     agree_on(res, "compare_lr_test()", {"the columns of restricted": small.columns, "its estimate": estimate})
-    if small.family != large.family:
-        raise ValueError(f"the families differ: {small.family.label} and {large.family.label}")
+    _check_families(small.family, large.family, ("restricted", "this fit"))
     for fit in (small, large):
         if fit.penalty is not None or not fit.smooth:
             raise ValueError("a likelihood ratio test needs maximum likelihood fits, without a penalty; use wald_test")
@@ -73,8 +77,7 @@ def score_test(res: Results, larger: Any, cov_type: str | None) -> tuple[float, 
         kind = "cluster" if fit.cov_type.startswith("CR") else "sandwich"
     if not fit.smooth or fit.penalty is not None:
         raise ValueError("a score test needs an estimate that solves the estimating equation, without a penalty")
-    if larger.family != fit.family:
-        raise ValueError(f"larger has the family {larger.family.label!r} and this fit {fit.family.label!r}")
+    _check_families(fit.family, larger.family, ("this fit", "larger"))
     designs = NestedDesigns(rows_of_fit(res, "this fit"), rows_of_model(larger, fit), ("this fit", "larger"))
     check_places(res, larger, "larger")
 
@@ -88,6 +91,19 @@ def score_test(res: Results, larger: Any, cov_type: str | None) -> tuple[float, 
         return _efficient_score(point.weighted_sums, weights, directions, kind, res.scale, members)
 
     return at_sites(res, f"score_test({kind})", work)
+
+
+def _check_families(small: Family, large: Family, names: tuple[str, str]) -> None:
+    """Raise ValueError where two models have different families, or one with constants of its own."""
+    if small == large:
+        return
+    if (small.name, small.link) == (large.name, large.link) and small.name in CONSTANTS:
+        constant, given = CONSTANTS[small.name]
+        raise ValueError(
+            f"{names[0]} and {names[1]} have the family {small.label} with another {constant}, {small.par:.6g} and "
+            f"{large.par:.6g}, as it is estimated before each fit. Give both models the same, {given}"
+        )
+    raise ValueError(f"the families differ: {names[0]} has {small.label!r} and {names[1]} {large.label!r}")
 
 
 def _directions(B: Array, data: ClientData, outputs: int, members: Members) -> tuple[Array, Array]:

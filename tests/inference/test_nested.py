@@ -190,8 +190,11 @@ def test_refusals():
         small.compare_lr_test(large)
     with pytest.raises(TypeError, match="restricted is a int"):
         large.compare_lr_test(3)
-    with pytest.raises(ValueError, match="the families differ"):
+    with pytest.raises(ValueError, match="the families differ: restricted has 'gaussian' and this fit 'poisson'"):
         large.compare_lr_test(fit(X[:, :2], y, "gaussian"))
+    own = [fit(columns, 5.0 * y, "negativebinomial") for columns in (X, X[:, :2])]
+    with pytest.raises(ValueError, match=r"another alpha, .* the same, ad.family\('negativebinomial', alpha=...\)"):
+        own[0].compare_lr_test(own[1])
     weights = np.r_[0.0, np.ones(M - 1)]
     other = model_of(X[:, :2], y, "poisson").fit(ad.DFL(weights), heterogeneity="none")
     with pytest.raises(ValueError, match="trust different clients"):
