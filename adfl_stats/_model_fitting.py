@@ -13,7 +13,7 @@ from adfl_stats.data.client_data import ClientData
 from adfl_stats.data.whole import Whole
 from adfl_stats.engine.gossip import Gossip
 from adfl_stats.engine.journal import Journal
-from adfl_stats.engine.ledger import Counted, phase, uncounted
+from adfl_stats.engine.ledger import Counted, phase
 from adfl_stats.engine.mpi import MPI
 from adfl_stats.engine.plan import Plan
 from adfl_stats.engine.problem import Problem
@@ -111,9 +111,9 @@ class Fitting:
             outcome = checked_outcome(method, problem, method.estimate(problem, plan))
         with phase(counted, "inference"):
             params, trusted = problem.mean(outcome.theta), trusted_by(outcome.steps.weights, problem.members)
-            if whole.alone and not counted.here:
+            if whole.alone and not place.here:
                 # Every place has the rows of all clients; in a network, a client knows its own weight.
-                trusted = uncounted(counted).gather(trusted)
+                trusted = place.gather(trusted)
             said = said + warn_of_domain(data, rows.family, params, trusted, whole)
             outcome.details.update(rows.constants)
             record = fit_record(model, problem, method, outcome, plan, said)

@@ -134,12 +134,13 @@ class ModelRows:
     def sent_before(self, method: Method) -> Ledger:
         """Return what left the clients before a fit by a method."""
         place, _ = self.here
-        return place.ledger + self._searched.ledger if self._wants_overflow(method) else place.ledger
+        return place.ledger if self._needed_by(method).all() else place.ledger + self._searched.ledger
 
-    def _wants_overflow(self, method: Method) -> bool:
-        """Whether a method may do without clients whose numbers overflow."""
-        weights = None if method.sets_aside else method.known_weights(self.here[1].labels)
-        return method.sets_aside or (weights is not None and not weights.all())
+    def _needed_by(self, method: Method) -> Mask:
+        """Return which of all clients a method cannot do without, whatever their numbers are."""
+        labels = self.here[1].labels
+        weights = np.zeros(len(labels)) if method.sets_aside else method.known_weights(labels)
+        return np.ones(len(labels), dtype=bool) if weights is None else np.asarray(weights > 0.0)
 
     @cached_property
     def without_overflow(self) -> ClientData:
@@ -151,11 +152,9 @@ class ModelRows:
 
     def data_for(self, method: Method) -> ClientData:
         """Return the data that a method works on: without clients whose numbers overflow, if it can do without them."""
-        _, whole = self.here
-        if self._wants_overflow(method):
-            weights = None if method.sets_aside else method.known_weights(whole.labels)
-            if weights is None or not (self.overflowing & (weights > 0.0)).any():
-                return self.without_overflow
+        (_, whole), needed = self.here, self._needed_by(method)
+        if not needed.all() and not (self.overflowing & needed).any():
+            return self.without_overflow
         if len(vast := whole.named(self.extremes.vast)):
             raise overflow_error(vast)
         return self.data
@@ -173,9 +172,6 @@ class ModelRows:
                 "this needs the rows of all clients in one place, and the model's data are by rank (RankData); fit and "
                 "what its results say work by rank, for the rest build the model on a ClientData"
             )
-        return self._problem(network, data)
-
-    def _problem(self, network: Network | NetworkSchedule, data: ClientData) -> Problem:
         return Problem(self.glm(data), network, self.weighting, default_threads(), self.here[0])
 
     def glm(self, data: ClientData) -> GLM:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,7 @@ class Ledger:
 
     def __add__(self, other: Ledger) -> Ledger:
         """Return a ledger with the messages of both, at the price of this one."""
-        both = Ledger({key: replace(one) for key, one in self.entries.items()}, price=self.price)
+        both = self.at(self.price)
         for (name, kind), one in other.entries.items():
             entry = both.entries.setdefault((name, kind), Entry())
             entry.messages += one.messages
